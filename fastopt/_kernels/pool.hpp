@@ -1,0 +1,36 @@
+// The thread pool: everything that the rest of the library may know about it.
+#pragma once
+
+#include <cstddef>
+
+#if defined(__GNUC__)
+#define FASTOPT_EXPORT __attribute__((visibility("default")))
+#else
+#define FASTOPT_EXPORT
+#endif
+
+namespace fastopt {
+
+// Must neither throw nor fork, nor wait for another task of its region. It may call parallel_for:
+// the nested call does all its tasks itself.
+using task_fn = void (*)(void* context, std::ptrdiff_t task);
+
+constexpr int kMaxThreads = 1024;
+
+// Calls fn(context, task) once for each task in [0, n_tasks), and returns when all have returned.
+// Tasks are handed out in ascending order to at most min(max_threads, num_threads()) threads, of
+// which the caller is one. What the caller wrote before is visible to the tasks, and what they
+// wrote is visible to the caller afterwards. Never fails: without workers the caller does all.
+void parallel_for(task_fn fn, void* context, std::ptrdiff_t n_tasks, int max_threads) noexcept;
+
+int num_threads() noexcept;
+// Clamped to [1, kMaxThreads]. Counts from the next parallel_for on.
+void set_num_threads(int n) noexcept;
+
+}  // namespace fastopt
+
+// The names by which tools such as threadpoolctl steer the pool through the shared library.
+extern "C" {
+FASTOPT_EXPORT int fastopt_get_num_threads();
+FASTOPT_EXPORT void fastopt_set_num_threads(int n);
+}

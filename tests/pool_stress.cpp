@@ -1,0 +1,270 @@
+// Drives the pool from many sides at once; built by test_threads.py, also under ThreadSanitizer.
+// Ends with status 0 and "ok" when every promise of pool.hpp was kept.
+
+#include "pool.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <set>
+#include <thread>
+#include <vector>
+
+using fastopt::parallel_for;
+using fastopt::set_num_threads;
+
+#define CHECK(condition)                                                              \
+    do {                                                                              \
+        if (!(condition)) {                                                           \
+            std::fprintf(stderr, "line %d: %s does not hold\n", __LINE__, #condition); \
+            std::_Exit(1);                                                            \
+        }                                                                             \
+    } while (0)
+
+namespace {
+
+void nap(int microseconds) { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); }
+
+// Plain memory on purpose: the sanitizer sees whether the pool orders the accesses.
+struct Counted {
+    std::vector<long> calls;
+    long factor;
+};
+
+void count(void* context, std::ptrdiff_t task) {
+    auto* counted = static_cast<Counted*>(context);
+    counted->calls[task] += counted->factor;
+}
+
+void check_region(std::ptrdiff_t n_tasks, int max_threads, long factor) {
+    Counted counted{std::vector<long>(n_tasks, 0), factor};
+    parallel_for(count, &counted, n_tasks, max_threads);
+    for (const long calls : counted.calls) CHECK(calls == factor);
+}
+
+void every_task_runs_once() {
+    for (const int threads : {1, 2, 3, 8}) {
+        set_num_threads(threads);
+        for (const std::ptrdiff_t n_tasks : {0, 1, 2, 3, 7, 64, 1000}) {
+            for (long round = 1; round <= 50; ++round) check_region(n_tasks, 8, round);
+        }
+    }
+    check_region(5, 0, 1);
+    check_region(5, -3, 1);
+    parallel_for(count, nullptr, -1, 8);
+}
+
+struct Together {
+    std::atomic<int> now{0};
+    std::atomic<int> most{0};
+};
+
+void meet(void* context, std::ptrdiff_t) {
+    auto* together = static_cast<Together*>(context);
+    const int now = ++together->now;
+    int most = together->most.load();
+    while (most < now && !together->most.compare_exchange_weak(most, now)) {
+    }
+    nap(100);
+    --together->now;
+}
+
+void threads_are_capped() {
+    set_num_threads(6);
+    Together all;
+    parallel_for(meet, &all, 200, 100);
+    CHECK(all.most >= 2 && all.most <= 6);
+    Together three;
+    parallel_for(meet, &three, 200, 3);
+    CHECK(three.most >= 2 && three.most <= 3);
+    set_num_threads(2);
+    Together two;
+    parallel_for(meet, &two, 200, 6);
+    CHECK(two.most == 2);
+    set_num_threads(1);
+    Together one;
+    parallel_for(meet, &one, 20, 6);
+    CHECK(one.most == 1);
+}
+
+struct Order {
+    std::atomic<std::ptrdiff_t> highest{-1};
+    std::atomic<int> early{0};
+};
+
+void note_order(void* context, std::ptrdiff_t task) {
+    // Handed out in order: when a task starts, all but the few that other threads hold have been.
+    auto* order = static_cast<Order*>(context);
+    std::ptrdiff_t highest = order->highest.load();
+    while (highest < task && !order->highest.compare_exchange_weak(highest, task)) {
+    }
+    if (task > highest + 4) ++order->early;
+}
+
+void tasks_go_out_in_order() {
+    set_num_threads(4);
+    Order order;
+    parallel_for(note_order, &order, 5000, 4);
+    CHECK(order.early == 0);
+}
+
+struct Nest {
+    std::atomic<long> inner{0};
+    std::atomic<int> strangers{0};
+};
+
+struct Inner {
+    Nest* nest;
+    std::thread::id thread;
+};
+
+void inner_task(void* context, std::ptrdiff_t) {
+    auto* inner = static_cast<Inner*>(context);
+    ++inner->nest->inner;
+    if (std::this_thread::get_id() != inner->thread) ++inner->nest->strangers;
+}
+
+void outer_task(void* context, std::ptrdiff_t) {
+    Inner inner{static_cast<Nest*>(context), std::this_thread::get_id()};
+    parallel_for(inner_task, &inner, 10, 8);
+}
+
+void nested_calls_stay_in_their_thread() {
+    set_num_threads(4);
+    for (int round = 0; round < 50; ++round) {
+        Nest nest;
+        parallel_for(outer_task, &nest, 20, 4);
+        CHECK(nest.inner == 200);
+        CHECK(nest.strangers == 0);
+    }
+}
+
+void many_callers_at_once() {
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < 4; ++caller) {
+        callers.emplace_back([caller] {
+            for (int round = 1; round <= 300; ++round) {
+                if (caller == 0) set_num_threads(1 + round % 5);
+                check_region(1 + (round * 7 + caller) % 40, 8, round);
+                if (round % 100 == caller) nap(200);  // long enough for the workers to fall asleep
+            }
+        });
+    }
+    for (std::thread& caller : callers) caller.join();
+}
+
+volatile sig_atomic_t signals_in_main = 0;
+volatile sig_atomic_t signals_elsewhere = 0;
+pthread_t main_thread;
+
+void on_signal(int) {
+    if (pthread_equal(pthread_self(), main_thread)) {
+        ++signals_in_main;
+    } else {
+        ++signals_elsewhere;
+    }
+}
+
+void signals_go_to_the_program() {
+    set_num_threads(4);
+    main_thread = pthread_self();
+    signal(SIGUSR1, on_signal);
+    for (int round = 0; round < 50; ++round) {
+        Together together;
+        parallel_for(meet, &together, 8, 4);
+        kill(getpid(), SIGUSR1);
+        nap(50);
+    }
+    CHECK(signals_in_main > 0);
+    CHECK(signals_elsewhere == 0);
+    sigset_t mask;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    CHECK(sigismember(&mask, SIGINT) == 0);
+}
+
+void fork_and_work(int threads) {
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        set_num_threads(threads);
+        for (long round = 1; round <= 5; ++round) check_region(50, 8, round);
+        Together together;
+        parallel_for(meet, &together, 100, 8);
+        CHECK(together.most >= 2);  // the child has workers of its own
+        std::exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+void both_sides_of_a_fork_work() {
+    set_num_threads(3);
+    for (int round = 0; round < 3; ++round) {
+        check_region(50, 8, 1);
+        fork_and_work(3);
+    }
+}
+
+void forks_during_regions_of_other_threads() {
+#if defined(__SANITIZE_THREAD__)
+    // The sanitizer can't follow new threads in the child of a process that had other threads.
+    const auto fork_once = [] {
+        const pid_t child = fork();
+        if (child == 0) {
+            set_num_threads(1);
+            check_region(50, 8, 1);
+            std::_Exit(0);
+        }
+        int status = 0;
+        CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    };
+#else
+    const auto fork_once = [] { fork_and_work(3); };
+#endif
+    set_num_threads(3);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> callers;
+    for (int caller = 0; caller < 2; ++caller) {
+        callers.emplace_back([&stop] {
+            while (!stop) {
+                check_region(200, 8, 1);
+                Together together;
+                parallel_for(meet, &together, 4, 3);
+            }
+        });
+    }
+    std::thread other_forker([&fork_once] {
+        for (int round = 0; round < 5; ++round) fork_once();
+    });
+    for (int round = 0; round < 5; ++round) fork_once();
+    other_forker.join();
+    stop = true;
+    for (std::thread& caller : callers) caller.join();
+}
+
+}  // namespace
+
+int main() {
+    every_task_runs_once();
+    threads_are_capped();
+    tasks_go_out_in_order();
+    nested_calls_stay_in_their_thread();
+    many_callers_at_once();
+    signals_go_to_the_program();
+    both_sides_of_a_fork_work();
+    forks_during_regions_of_other_threads();
+    CHECK(fastopt_get_num_threads() == 3);
+    fastopt_set_num_threads(0);
+    CHECK(fastopt_get_num_threads() == 1);
+    fastopt_set_num_threads(1 << 30);
+    CHECK(fastopt_get_num_threads() == fastopt::kMaxThreads);
+    std::puts("ok");
+    return 0;  // the workers are stopped by static destructors
+}
