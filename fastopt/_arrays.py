@@ -1,0 +1,147 @@
+"""What makes an array of numbers fit for the kernels, whoever passed it.
+
+The kernels want C-contiguous, aligned memory in native byte order. Everything here returns the caller's
+own memory when it fits and a copy when it does not; the caller's object is never written to.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+_INT64_MAX = np.iinfo(np.int64).max
+
+
+def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Say whether `dtype` is the bfloat16 that ml_dtypes (and so JAX) registers with NumPy.
+
+    NumPy reports its kind as "V" like that of raw bytes, so it can only be told by its name.
+    """
+    return dtype.name == "bfloat16"
+
+
+def real_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return `value` as a base-class array of real numbers, aligned and in native byte order.
+
+    Parameters
+    ----------
+    value : array_like
+        Anything that `numpy.asarray` understands.
+    name : str
+        What the value is called in error messages.
+
+    Returns
+    -------
+    ndarray
+        Of a floating or integer dtype, strides as they came. bfloat16 becomes float32, which holds it
+        exactly.
+
+    Raises
+    ------
+    TypeError
+        If the values are not real numbers (bool, complex, object, strings, dates, records), cannot be
+        made an array, or are masked.
+    """
+    if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray and np.ma.is_masked(value):
+            raise TypeError(
+                f"{name} has masked entries, which have no value; fill them first, for example with "
+                f"`.filled(0)`"
+            )
+        array = np.asarray(value)
+    else:
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise TypeError(
+                f"{name} cannot be made an array of real numbers: {shown(value)} ({error})"
+            ) from error
+    dtype = array.dtype
+    if dtype.kind not in "fiu":
+        if is_bfloat16(dtype):
+            return array.astype(np.float32)
+        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}: {shown(value)}")
+    if not dtype.isnative:
+        return array.astype(dtype.newbyteorder("="))
+    if not array.flags.aligned:
+        return array.copy()
+    return array
+
+
+def contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return `array` if it is C-contiguous, else a C-contiguous copy of the same shape."""
+    if array.flags.c_contiguous:
+        return array
+    return array.copy(order="C")
+
+
+def index_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return `value` as a contiguous 1-D array of row numbers, int32 or int64.
+
+    Integers are judged by kind and size, not by the C type that made them: `longlong` and `long` are
+    the same 64 bits. int32 stays int32, every other integer dtype becomes int64.
+
+    Raises
+    ------
+    TypeError
+        If the row numbers are not integers. An empty array may also be of a floating dtype, because
+        `numpy.array([])` is.
+    ValueError
+        If they are not one-dimensional.
+    IndexError
+        If an unsigned number does not fit into int64: no array has that many rows.
+    """
+    array = np.asarray(value)
+    dtype = array.dtype
+    kind = dtype.kind
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")
+    if kind == "i":
+        target = np.int32 if dtype.itemsize == 4 else np.int64
+    elif kind == "u":
+        if dtype.itemsize == 8 and array.size and int(array.max()) > _INT64_MAX:
+            position = int(np.argmax(array > np.uint64(_INT64_MAX)))
+            raise IndexError(
+                f"{name}[{position}] is {int(array[position])}, more than any array has rows"
+            )
+        target = np.int64
+    elif kind == "f" and array.size == 0:
+        target = np.int64
+    else:
+        raise TypeError(f"{name} must be integers, got dtype {dtype}: {shown(value)}")
+    # Also brings swapped bytes, odd strides and C types of another name into the form the kernels read.
+    return np.ascontiguousarray(array, dtype=target)
+
+
+def shape_tuple(value: Sequence[SupportsIndex] | np.ndarray[Any, Any], name: str) -> tuple[int, ...]:
+    """Return `value` as a shape.
+
+    Raises
+    ------
+    TypeError
+        If it is not a sequence of integers.
+    ValueError
+        If a dimension is negative or larger than any array's.
+    """
+    try:
+        shape = tuple(operator.index(n) for n in value)
+    except TypeError as error:
+        raise TypeError(f"{name} must be a sequence of integers, got {shown(value)}") from error
+    for n in shape:
+        if not 0 <= n <= _INT64_MAX:
+            raise ValueError(f"{name} has a dimension of {n}: {shape}")
+    return shape
+
+
+def shown(value: Any, limit: int = 80) -> str:
+    """Return a short text of `value` and its type for an error message."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # a broken repr of a caller's object must not hide the error that is being told
+        text = "<no repr>"
+    if len(text) > limit:
+        text = text[: limit - 3] + "..."
+    return f"{text} of type {type(value).__name__}"
