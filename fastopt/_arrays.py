@@ -7,6 +7,7 @@ own memory when it fits and a copy when it does not; the caller's object is neve
 from __future__ import annotations
 
 import operator
+import reprlib
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
@@ -55,7 +56,7 @@ def real_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     else:
         try:
             array = np.asarray(value)
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
             raise TypeError(
                 f"{name} cannot be made an array of real numbers: {shown(value)} ({error})"
             ) from error
@@ -63,6 +64,8 @@ def real_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     if dtype.kind not in "fiu":
         if is_bfloat16(dtype):
             return array.astype(np.float32)
+        if dtype.kind == "O":
+            raise TypeError(f"{name} cannot be made an array of real numbers: {shown(value)}")
         raise TypeError(f"{name} must hold real numbers, got dtype {dtype}: {shown(value)}")
     if not dtype.isnative:
         return array.astype(dtype.newbyteorder("="))
@@ -136,12 +139,46 @@ def shape_tuple(value: Sequence[SupportsIndex] | np.ndarray[Any, Any], name: str
     return shape
 
 
-def shown(value: Any, limit: int = 80) -> str:
+_brief = reprlib.Repr()
+_brief.maxother = _brief.maxstring = 80
+
+
+def shown(value: Any) -> str:
     """Return a short text of `value` and its type for an error message."""
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # a broken repr of a caller's object must not hide the error that is being told
-        text = "<no repr>"
-    if len(text) > limit:
-        text = text[: limit - 3] + "..."
-    return f"{text} of type {type(value).__name__}"
+    return f"{' '.join(_brief.repr(value).split())} of type {type(value).__name__}"
+
+
+def cast_real(array: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> np.ndarray[Any, Any]:
+    """Return `array` in `dtype`: floats as NumPy's in-place operators cast, integers exactly.
+
+    Raises
+    ------
+    TypeError
+        If a float would become an integer, or an integer is not representable in `dtype`.
+    """
+    source = array.dtype
+    if source == dtype:
+        return array
+    if source.kind in "iu" and dtype.kind == "f":
+        cast = _exact_floats(array, dtype)
+        if cast is None:
+            raise TypeError(f"{name} has integers of dtype {source} that {dtype} cannot hold exactly")
+        return cast
+    # NumPy has no casting rules for bfloat16, the one dtype here of another kind: it takes any float.
+    if not (np.can_cast(source, dtype, "same_kind") or (is_bfloat16(dtype) and source.kind == "f")):
+        raise TypeError(f"{name} has dtype {source}, which is not cast to {dtype}")
+    return array.astype(dtype)
+
+
+def _exact_floats(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """Return integers as floats of `dtype`, or None if one of them would be rounded."""
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    limits = np.iinfo(array.dtype)
+    # Casting back is defined only for floats within the integers' range, whose upper end is a power of
+    # two and so exact as a float when taken as exclusive.
+    wide = cast.astype(np.float64)
+    inside = (wide >= float(limits.min)) & (wide < float(int(limits.max) + 1))
+    if inside.all() and (wide.astype(array.dtype) == array).all():
+        return cast
+    return None

@@ -182,15 +182,15 @@ class IndexedSlices:
 
     # ------------------------------------------------------------------ rows
 
-    def check_range(self, n_rows: int, owner: str = "") -> None:
+    def check_range(self, n_rows: int, name: str = "indices") -> None:
         """Check that every index is a row number of an array of `n_rows` rows.
 
         Parameters
         ----------
         n_rows : int
             The number of rows there are.
-        owner : str, optional
-            Whose rows they are, for the message.
+        name : str, default "indices"
+            What the slices are called in the message.
 
         Raises
         ------
@@ -203,10 +203,9 @@ class IndexedSlices:
         indices = self._indices
         if indices.size and not (0 <= indices.min() and indices.max() < n_rows):
             position = int(np.argmax((indices < 0) | (indices >= n_rows)))
-            whose = f" of {owner}" if owner else ""
             raise IndexError(
-                f"index {int(indices[position])} at position {position} is out of range for "
-                f"{n_rows} rows{whose}"
+                f"{name}: index {int(indices[position])} at position {position} is out of range for "
+                f"{n_rows} rows"
             )
         self._rows_checked = n_rows
 
