@@ -1,0 +1,34 @@
+"""The C types of the kernels, each with its reason.
+
+Sizes, offsets and row numbers are ``Py_ssize_t`` or 64 bits wide: row number times row width
+passes 2**31 in tables people train.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+
+cdef extern from "table.h" nogil:
+    const char* FASTOPT_TABLE_CAPSULE
+    enum:
+        FASTOPT_N_TYPES
+        FASTOPT_MAX_SLOTS
+        FASTOPT_MAX_SCALARS
+
+    ctypedef void (*run_fn)(
+        void* w, const void* g, void** slots, const void* h, Py_ssize_t n
+    ) noexcept nogil
+
+    ctypedef struct rule_entry:
+        const char* name
+        int n_slots
+        int n_scalars
+        int sequential
+        run_fn run[2]
+
+    ctypedef struct run_table:
+        int n_rules
+        const rule_entry* rules
+        void (*add[2])(void* out, const void* a, const void* b, Py_ssize_t n) noexcept nogil
+        void (*add_scaled[2])(void* out, const void* a, double c, Py_ssize_t n) noexcept nogil
+        void (*scale[2])(void* out, double c, Py_ssize_t n) noexcept nogil
+        double (*squares[2])(const void* a, Py_ssize_t n) noexcept nogil
