@@ -154,13 +154,13 @@ def cast_real(array: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> n
     Raises
     ------
     TypeError
-        If a float would become an integer, or an integer is not representable in `dtype`.
+        If a float would become an integer, or an integer cannot be represented in `dtype`.
     """
     source = array.dtype
     if source == dtype:
         return array
-    if source.kind in "iu" and dtype.kind == "f":
-        cast = _exact_floats(array, dtype)
+    if source.kind in "iu" and dtype.kind in "fiu":
+        cast = _exact_floats(array, dtype) if dtype.kind == "f" else _exact_integers(array, dtype)
         if cast is None:
             raise TypeError(f"{name} has integers of dtype {source} that {dtype} cannot hold exactly")
         return cast
@@ -182,3 +182,11 @@ def _exact_floats(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarr
     if inside.all() and (wide.astype(array.dtype) == array).all():
         return cast
     return None
+
+
+def _exact_integers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """Return integers in another integer dtype, or None if one of them is out of its range."""
+    limits = np.iinfo(dtype)
+    if array.size and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):
+        return None
+    return array.astype(dtype)

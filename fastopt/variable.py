@@ -1,0 +1,402 @@
+"""`Variable`: numbers that training changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fastopt import _sparse
+from fastopt._arrays import cast_real, is_bfloat16, shown
+from fastopt._kernels import _memory
+from fastopt.autodiff.tensor import Differentiable
+from fastopt.conversion import is_torch_tensor, torch_array
+from fastopt.graph import Graph, GraphKeys, get_default_graph
+from fastopt.indexed_slices import IndexedSlices
+
+Array = np.ndarray[Any, Any]
+Constraint = Callable[[Any], Any]
+
+# Arrays smaller than this lie in the first cache anyway, where placing them in a page brings nothing.
+_PLACED_BYTES = 16 * 1024
+
+
+class Variable(Differentiable):
+    """An array of numbers that an optimizer updates in place.
+
+    It stands for its value in NumPy's functions and operators, which record how a loss depends on it. A
+    variable joins the collections of the default graph, which hold it weakly: when the program drops it,
+    it is gone.
+
+    Parameters
+    ----------
+    initial_value : array_like or callable
+        The value to begin with, or a function without arguments that returns it. An array keeps its
+        dtype; Python floats and lists of floats become float32 as in TensorFlow, integers int64.
+    trainable : bool, default True
+        Whether it joins `GraphKeys.TRAINABLE_VARIABLES` and the default `var_list` of a callable loss
+        that reads it.
+    name : str, optional
+        Made unique in the graph: ``w``, ``w_1``, ... By default ``Variable``.
+    dtype : dtype, optional
+        The dtype, to which floats are cast and integers converted exactly.
+    copy : bool, default True
+        Own a copy of the value. With False the variable shares the memory that it is given and trains it
+        in place: an ndarray, a `numpy.memmap`, the memory of a PyTorch CPU tensor.
+    constraint : callable, optional
+        Called with the variable after each dense update; what it returns becomes the value.
+
+    Attributes
+    ----------
+    graph : Graph
+        The graph whose collections and names it belongs to.
+
+    Raises
+    ------
+    TypeError
+        If the value is no array of real numbers or booleans, is sparse (variables are dense; gradients
+        may be sparse), is not cast to `dtype`, or `name`, `trainable`, `constraint` are not what they
+        should be.
+    ValueError
+        If ``copy=False`` and the memory cannot be shared: it is read-only, not C-contiguous, not aligned,
+        of swapped byte order or of another dtype, or there is no memory (lists, numbers).
+
+    Notes
+    -----
+    A pickled or copied variable has the value, the constraint, and the name if that is free in the default
+    graph when it is made, else the next free one. Its memory is its own.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> import numpy as np
+    >>> w = fo.Variable(np.array([1.0, 2.0]), name="weights")
+    >>> w.assign_add([0.5, 0.5]).numpy()
+    array([1.5, 2.5])
+    >>> memory = np.zeros(3, np.float32)
+    >>> shared = fo.Variable(memory, copy=False)
+    >>> shared.assign([1, 2, 3]) is shared
+    True
+    >>> memory
+    array([1., 2., 3.], dtype=float32)
+    """
+
+    _held_weakly = True  # by collections
+
+    _storage: Array
+    _lock: threading.RLock  # type: ignore[valid-type]
+
+    def __init__(
+        self,
+        initial_value: Any,
+        trainable: bool = True,
+        name: str | None = None,
+        dtype: Any = None,
+        *,
+        copy: bool = True,
+        constraint: Constraint | None = None,
+    ) -> None:
+        if not isinstance(trainable, (bool, np.bool_)):
+            raise TypeError(f"trainable must be True or False, got {shown(trainable)}")
+        if constraint is not None and not callable(constraint):
+            raise TypeError(f"constraint must be callable or None, got {shown(constraint)}")
+        what = "initial_value" if name is None else f"initial_value of variable {name!r}"
+        if callable(initial_value) and not hasattr(initial_value, "__array__"):
+            initial_value = initial_value()
+        target = None if dtype is None else _checked_dtype(np.dtype(dtype), "dtype")
+        if copy:
+            storage = _owned(initial_value, target, what)
+        else:
+            storage = _shared(initial_value, target, what)
+        graph = get_default_graph()
+        self._storage = storage
+        self._lock = threading.RLock()
+        self._version = 0
+        self._trainable = bool(trainable)
+        self._constraint = constraint
+        self.graph: Graph = graph
+        self._name = graph.unique_name("Variable" if name is None else name)
+        graph.add_to_collection(GraphKeys.GLOBAL_VARIABLES, self)
+        if trainable:
+            graph.add_to_collection(GraphKeys.TRAINABLE_VARIABLES, self)
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def name(self) -> str:
+        """The name, unique in the graph."""
+        return self._name
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype, which never changes."""
+        return self._storage.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, which never changes."""
+        return self._storage.shape
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes it by default."""
+        return self._trainable
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What is applied after each dense update, or None."""
+        return self._constraint
+
+    def __repr__(self) -> str:
+        with np.printoptions(threshold=20, edgeitems=2, precision=6):
+            text = np.array2string(self._read(), separator=", ", prefix="Variable(")
+        trainable = "" if self._trainable else ", trainable=False"
+        return f"Variable({text}, name={self._name!r}, shape={self.shape}, dtype={self.dtype}{trainable})"
+
+    # ------------------------------------------------------------------ reading
+
+    def _read(self) -> Array:
+        return self._storage
+
+    def _read_rows(self, ids: Array) -> Array:
+        return np.take(self._storage, ids, axis=0)
+
+    @property
+    def value(self) -> Array:
+        """The value as a read-only view, which follows the variable."""
+        view = self._read().view()
+        view.flags.writeable = False
+        return view
+
+    def numpy(self) -> Array:
+        """Return a copy of the value as it is now.
+
+        Returns
+        -------
+        ndarray
+        """
+        with self._lock:
+            return self._read().copy()
+
+    def read_value(self) -> Any:
+        """Return the value as it is now, recorded like any operation.
+
+        Returns
+        -------
+        Tensor or ndarray
+            A tensor through which gradients flow to the variable; a plain array in eager mode.
+        """
+        return np.copy(self)
+
+    # ------------------------------------------------------------------ changing
+
+    def assign(self, value: Any) -> Variable:
+        """Replace the value.
+
+        Parameters
+        ----------
+        value : array_like
+            Of exactly this shape, as in TensorFlow: nothing is broadcast. Floats are cast as NumPy's
+            in-place operators cast, integers converted exactly.
+
+        Returns
+        -------
+        Variable
+            The variable itself.
+
+        Raises
+        ------
+        TypeError
+            If the value is sparse, no array of numbers, or not cast to the variable's dtype.
+        ValueError
+            If the shapes differ.
+        """
+        new = self._operand(value)
+        with self._lock:
+            np.copyto(self._storage, new)
+            self._version += 1
+        return self
+
+    def assign_add(self, delta: Any) -> Variable:
+        """Add `delta` to the value.
+
+        Parameters
+        ----------
+        delta : array_like
+            As for `assign`.
+
+        Returns
+        -------
+        Variable
+            The variable itself.
+
+        Raises
+        ------
+        TypeError
+            As `assign`; also if the variable holds booleans.
+        ValueError
+            If the shapes differ.
+        """
+        return self._accumulate(np.add, delta)
+
+    def assign_sub(self, delta: Any) -> Variable:
+        """Subtract `delta` from the value.
+
+        Parameters
+        ----------
+        delta : array_like
+            As for `assign`.
+
+        Returns
+        -------
+        Variable
+            The variable itself.
+
+        Raises
+        ------
+        TypeError
+            As `assign`; also if the variable holds booleans.
+        ValueError
+            If the shapes differ.
+        """
+        return self._accumulate(np.subtract, delta)
+
+    def _accumulate(self, ufunc: np.ufunc, delta: Any) -> Variable:
+        if self.dtype.kind == "b":
+            raise TypeError(f"variable {self._name!r} holds booleans, which are not added")
+        operand = self._operand(delta)
+        with self._lock:
+            ufunc(self._read(), operand, out=self._storage)
+            self._version += 1
+        return self
+
+    def _operand(self, value: Any) -> Array:
+        """Return what is assigned, in this dtype and shape; memory shared with the variable is fine."""
+        what = f"the value assigned to variable {self._name!r}"
+        array = _dense(value, what, self.dtype)
+        if array.shape != self.shape:
+            raise ValueError(f"{what} has shape {array.shape}, the variable has shape {self.shape}")
+        return cast_real(array, self.dtype, what)
+
+    # ------------------------------------------------------------------ copies
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+        with self._lock:
+            other = type(self)(
+                self._read(), self._trainable, self._name, constraint=self._constraint
+            )
+        memo[id(self)] = other
+        return other
+
+    def __copy__(self) -> Variable:
+        return self.__deepcopy__({})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.numpy(), self._trainable, self._name, self._constraint)
+
+
+def _restored(
+    cls: type[Variable], value: Array, trainable: bool, name: str, constraint: Constraint | None
+) -> Variable:
+    # The array was made for the variable by unpickling, unless it was passed out of band as a view of
+    # somebody's buffer.
+    own = value.flags.owndata and value.flags.writeable and value.flags.c_contiguous
+    return cls(value, trainable, name, copy=not own, constraint=constraint)
+
+
+def _checked_dtype(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
+    """Return `dtype` in native byte order if a variable may have it."""
+    if dtype.kind in "iub" or dtype.char in "efd" or is_bfloat16(dtype):
+        return dtype.newbyteorder("=")
+    raise TypeError(
+        f"{what} must be float16, float32, float64, an integer or bool for a variable, got {dtype}"
+    )
+
+
+def _dense(value: Any, what: str, dtype: np.dtype[Any] | None) -> Array:
+    """Return `value` as an array of numbers or booleans, in whatever memory it is.
+
+    Python numbers and lists take `dtype` if it is a float, else NumPy's choice, with float32 for floats.
+    """
+    if isinstance(value, IndexedSlices) or _sparse.is_scipy_sparse(value):
+        raise _sparse_error(what, type(value).__name__)
+    if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray and np.ma.is_masked(value):
+            raise TypeError(f"{what} has masked entries, which have no value")
+        array = np.asarray(value)
+    elif is_torch_tensor(value):
+        if str(value.layout) != "torch.strided":
+            raise _sparse_error(what, str(value.layout))
+        array = torch_array(value, what)
+    elif isinstance(value, Differentiable):
+        array = np.asarray(value._read())
+    else:
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
+            raise TypeError(f"{what} cannot be made an array: {shown(value)} ({error})") from error
+        if array.dtype == np.float64 and _is_python(value):
+            target = np.dtype(np.float32) if dtype is None else dtype
+            array = array.astype(target) if target.kind == "f" else array
+    _checked_dtype(array.dtype, what)
+    return array
+
+
+def _sparse_error(what: str, kind: str) -> TypeError:
+    return TypeError(f"{what} is sparse ({kind}): variables are dense, gradients may be sparse")
+
+
+def _is_python(value: Any) -> bool:
+    """Say whether nested lists begin with a plain Python number, which has no dtype of its own."""
+    while isinstance(value, (list, tuple)):
+        if not value:
+            return True
+        value = value[0]
+    return not hasattr(value, "dtype") and isinstance(value, (int, float))
+
+
+def _owned(value: Any, dtype: np.dtype[Any] | None, what: str) -> Array:
+    """Return the value in memory of our own."""
+    array = _dense(value, what, dtype)
+    target = dtype or array.dtype.newbyteorder("=")
+    cast = cast_real(array, target, what) if array.dtype != target else array
+    if cast.nbytes < _PLACED_BYTES:
+        return np.array(cast, dtype=target, order="C", copy=True)
+    storage = _memory.empty(cast.shape, target, 0)
+    np.copyto(storage, cast)
+    return storage
+
+
+def _shared(value: Any, dtype: np.dtype[Any] | None, what: str) -> Array:
+    """Return the caller's own memory, or say why it cannot be trained in place."""
+    if is_torch_tensor(value) or isinstance(value, (np.ndarray, IndexedSlices)):
+        if str(getattr(value, "dtype", None)) == "torch.bfloat16":
+            raise ValueError(f"{what} cannot be shared: NumPy has no bfloat16")
+        array = _dense(value, what, dtype)
+    elif _sparse.is_scipy_sparse(value):
+        array = _dense(value, what, dtype)  # raises
+    else:
+        try:
+            array = np.asarray(value, copy=False)  # a variable gives a read-only view, refused below
+        except (ValueError, TypeError, BufferError) as error:
+            raise ValueError(
+                f"{what} cannot be shared: {shown(value)} has no memory to train in place"
+            ) from error
+        _checked_dtype(array.dtype, what)
+    flags = array.flags
+    obstacle = ""
+    if not array.dtype.isnative:
+        obstacle = f"its byte order ({array.dtype}) is not this machine's"
+    elif dtype is not None and array.dtype != dtype:
+        obstacle = f"it has dtype {array.dtype} and not {dtype}"
+    elif not flags.writeable:
+        obstacle = "it is read-only"
+    elif not flags.c_contiguous:
+        obstacle = f"it is not C-contiguous (strides {array.strides})"
+    elif not flags.aligned:
+        obstacle = f"it is not aligned for {array.dtype}"
+    if obstacle:
+        raise ValueError(f"{what} cannot be shared: {obstacle}")
+    return array
