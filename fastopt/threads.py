@@ -138,7 +138,7 @@ def _default_num_threads() -> int:
     wish = os.environ.get(_VARIABLE, "").strip()
     if wish:
         if not (wish.isascii() and wish.isdigit() and 1 <= int(wish) <= _pool.MAX_THREADS):
-            raise ValueError(
+            raise ImportError(
                 f"the environment variable {_VARIABLE} must be an integer "
                 f"from 1 to {_pool.MAX_THREADS}, got {wish!r}"
             )

@@ -152,7 +152,7 @@ class TestDefault:
         done = run_python(self.CODE, FASTOPT_NUM_THREADS=value)
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1] == (
-            "ValueError: the environment variable FASTOPT_NUM_THREADS must be an integer "
+            "ImportError: the environment variable FASTOPT_NUM_THREADS must be an integer "
             f"from 1 to 1024, got {value!r}"
         )
 

@@ -15,6 +15,18 @@ from ._typedefs cimport FASTOPT_TABLE_CAPSULE, run_table
 cdef extern from "cpu.h" nogil:
     int cpu_level() noexcept
 
+cdef extern from *:
+    """
+    #if defined(__clang__)
+    #define FASTOPT_COMPILER "clang " __clang_version__
+    #elif defined(__GNUC__)
+    #define FASTOPT_COMPILER "gcc " __VERSION__
+    #else
+    #define FASTOPT_COMPILER "unknown"
+    #endif
+    """
+    const char* FASTOPT_COMPILER
+
 cdef const run_table* table = NULL
 
 _SUPPORTED = ("base", "v3", "v4")[: cpu_level() + 1]
@@ -50,3 +62,8 @@ def level():
 def supported_levels():
     """Return the levels that this processor supports, lowest first."""
     return _SUPPORTED
+
+
+def compiler():
+    """Return the name and version of the compiler that built the kernels."""
+    return FASTOPT_COMPILER.decode("ascii").strip()
