@@ -1,7 +1,8 @@
 """What makes an array of numbers fit for the kernels, whoever passed it.
 
-The kernels want C-contiguous, aligned memory in native byte order. Everything here returns the caller's
-own memory when it fits and a copy when it does not; the caller's object is never written to.
+The kernels want C-contiguous, aligned memory in native byte order. Everything here returns the
+caller's own memory when it fits and a copy when it does not; the caller's object is never written
+to.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ def real_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     Returns
     -------
     ndarray
-        Of a floating or integer dtype, strides as they came. bfloat16 becomes float32, which holds it
-        exactly.
+        Of a floating or integer dtype, strides as they came. bfloat16 becomes float32, which holds
+        it exactly.
 
     Raises
     ------
     TypeError
-        If the values are not real numbers (bool, complex, object, strings, dates, records), cannot be
-        made an array, or are masked.
+        If the values are not real numbers (bool, complex, object, strings, dates, records), cannot
+        be made an array, or are masked.
     """
     if isinstance(value, np.ndarray):
         if type(value) is not np.ndarray and np.ma.is_masked(value):
             raise TypeError(
-                f"{name} has masked entries, which have no value; fill them first, for example with "
-                f"`.filled(0)`"
+                f"{name} has masked entries, which have no value; fill them first, for example "
+                f"with `.filled(0)`"
             )
         array = np.asarray(value)
     else:
@@ -84,8 +85,8 @@ def contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def index_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     """Return `value` as a contiguous 1-D array of row numbers, int32 or int64.
 
-    Integers are judged by kind and size, not by the C type that made them: `longlong` and `long` are
-    the same 64 bits. int32 stays int32, every other integer dtype becomes int64.
+    Integers are judged by kind and size, not by the C type that made them: `longlong` and `long`
+    are the same 64 bits. int32 stays int32, every other integer dtype becomes int64.
 
     Raises
     ------
@@ -115,11 +116,14 @@ def index_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         target = np.int64
     else:
         raise TypeError(f"{name} must be integers, got dtype {dtype}: {shown(value)}")
-    # Also brings swapped bytes, odd strides and C types of another name into the form the kernels read.
+    # Also brings swapped bytes, odd strides and C types of another name into the form the kernels
+    # read.
     return np.ascontiguousarray(array, dtype=target)
 
 
-def shape_tuple(value: Sequence[SupportsIndex] | np.ndarray[Any, Any], name: str) -> tuple[int, ...]:
+def shape_tuple(
+    value: Sequence[SupportsIndex] | np.ndarray[Any, Any], name: str
+) -> tuple[int, ...]:
     """Return `value` as a shape.
 
     Raises
@@ -162,9 +166,12 @@ def cast_real(array: np.ndarray[Any, Any], dtype: np.dtype[Any], name: str) -> n
     if source.kind in "iu" and dtype.kind in "fiu":
         cast = _exact_floats(array, dtype) if dtype.kind == "f" else _exact_integers(array, dtype)
         if cast is None:
-            raise TypeError(f"{name} has integers of dtype {source} that {dtype} cannot hold exactly")
+            raise TypeError(
+                f"{name} has integers of dtype {source} that {dtype} cannot hold exactly"
+            )
         return cast
-    # NumPy has no casting rules for bfloat16, the one dtype here of another kind: it takes any float.
+    # NumPy has no casting rules for bfloat16, the one dtype here of another kind: it takes any
+    # float.
     if not (np.can_cast(source, dtype, "same_kind") or (is_bfloat16(dtype) and source.kind == "f")):
         raise TypeError(f"{name} has dtype {source}, which is not cast to {dtype}")
     return array.astype(dtype)
@@ -175,8 +182,8 @@ def _exact_floats(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarr
     with np.errstate(over="ignore"):
         cast = array.astype(dtype)
     limits = np.iinfo(array.dtype)
-    # Casting back is defined only for floats within the integers' range, whose upper end is a power of
-    # two and so exact as a float when taken as exclusive.
+    # Casting back is defined only for floats within the integers' range, whose upper end is a power
+    # of two and so exact as a float when taken as exclusive.
     wide = cast.astype(np.float64)
     inside = (wide >= float(limits.min)) & (wide < float(int(limits.max) + 1))
     if inside.all() and (wide.astype(array.dtype) == array).all():
@@ -184,7 +191,9 @@ def _exact_floats(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarr
     return None
 
 
-def _exact_integers(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+def _exact_integers(
+    array: np.ndarray[Any, Any], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any] | None:
     """Return integers in another integer dtype, or None if one of them is out of its range."""
     limits = np.iinfo(dtype)
     if array.size and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):

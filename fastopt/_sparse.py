@@ -1,10 +1,11 @@
 """Sparse matrices of other libraries, read as rows.
 
-A gradient that a sparse matrix stands for touches the rows that have a stored entry, whatever the entry's
-value. Only those rows are made dense. Entries stored twice add up in the order in which they are stored.
-The matrix itself is only read: no sorting, no summing, no conversion in place.
+A gradient that a sparse matrix stands for touches the rows that have a stored entry, whatever the
+entry's value. Only those rows are made dense. Entries stored twice add up in the order in which
+they are stored. The matrix itself is only read: no sorting, no summing, no conversion in place.
 
-Neither SciPy nor PyTorch is imported: if an object of theirs is passed, its library is loaded already.
+Neither SciPy nor PyTorch is imported: if an object of theirs is passed, its library is loaded
+already.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def rows_of_scipy(matrix: Any, name: str) -> Rows:
     Parameters
     ----------
     matrix : scipy.sparse array or matrix
-        One- or more-dimensional; unsorted entries, repeated entries, stored zeros and mixed widths of
-        index arrays are allowed.
+        One- or more-dimensional; unsorted entries, repeated entries, stored zeros and mixed widths
+        of index arrays are allowed.
     name : str
         What the matrix is called in error messages.
 
@@ -66,7 +67,9 @@ def rows_of_scipy(matrix: Any, name: str) -> Rows:
         coords, data = _entries_of_dia(matrix.data, matrix.offsets, shape)
     else:
         if kind == "bsr":  # the conversion below copies blocks by offsets that it trusts
-            _checked_counts(matrix.indptr, shape[0] // matrix.blocksize[0], len(matrix.indices), name)
+            _checked_counts(
+                matrix.indptr, shape[0] // matrix.blocksize[0], len(matrix.indices), name
+            )
         coo = matrix.tocoo(copy=False)
         coords = tuple(coo.coords) if hasattr(coo, "coords") else (coo.row, coo.col)
         data = coo.data
@@ -106,7 +109,12 @@ def rows_of_entries(coords: tuple[Any, ...], data: Any, shape: tuple[int, ...], 
 
 
 def _filled(
-    touched: Array, places: Array, coords: tuple[Any, ...], data: Any, shape: tuple[int, ...], name: str
+    touched: Array,
+    places: Array,
+    coords: tuple[Any, ...],
+    data: Any,
+    shape: tuple[int, ...],
+    name: str,
 ) -> Rows:
     """Add entry k to position `coords[..., k]` of dense row `places[k]`, in order."""
     entries = real_array(data, f"the data of {name}")
@@ -126,7 +134,9 @@ def _filled(
     return Rows(values.reshape((touched.size, *shape[1:])), touched, shape)
 
 
-def _entries_of_dia(data: Any, offsets: Any, shape: tuple[int, ...]) -> tuple[tuple[Array, ...], Array]:
+def _entries_of_dia(
+    data: Any, offsets: Any, shape: tuple[int, ...]
+) -> tuple[tuple[Array, ...], Array]:
     """Return positions and data of a diagonal matrix with its stored zeros.
 
     scipy's own conversion drops them, and a row whose entries are all zero would not be touched.
@@ -159,11 +169,12 @@ def _check_positions(positions: Array, size: int, n_entries: int, axis: int, nam
     """Check that there is one position an entry, and that none lies outside the shape."""
     if positions.size != n_entries:
         raise ValueError(
-            f"{name} is malformed: {positions.size} indices along axis {axis} and {n_entries} entries"
+            f"{name} is malformed: {positions.size} indices along axis {axis} and {n_entries} "
+            f"entries"
         )
     if positions.size and not (0 <= positions.min() and positions.max() < size):
         bad = int(np.argmax((positions < 0) | (positions >= size)))
         raise ValueError(
-            f"{name} is malformed: index {int(positions[bad])} of entry {bad} is outside axis {axis} "
-            f"of size {size}"
+            f"{name} is malformed: index {int(positions[bad])} of entry {bad} is outside axis "
+            f"{axis} of size {size}"
         )

@@ -1,4 +1,4 @@
-"""The one door for gradients: whatever a user passes becomes something the kernels can read, or an error."""
+"""The one door for gradients: what a user passes becomes readable to the kernels, or an error."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def as_gradient(
 ) -> Array | IndexedSlices | None:
     """Return whatever stands for a gradient as an array or `IndexedSlices` that kernels can read.
 
-    Accepted are None; arrays of NumPy and anything that offers ``__array__``, the buffer protocol or
-    ``__dlpack__``, so JAX arrays too; Python numbers and nested lists of them; variables and tensors of
-    fastopt; `IndexedSlices`; scipy.sparse matrices and arrays of every format; PyTorch CPU tensors,
-    strided, sparse COO (also with dense dimensions) and sparse CSR.
+    Accepted are None; arrays of NumPy and anything that offers ``__array__``, the buffer protocol
+    or ``__dlpack__``, so JAX arrays too; Python numbers and nested lists of them; variables and
+    tensors of fastopt; `IndexedSlices`; scipy.sparse matrices and arrays of every format; PyTorch
+    CPU tensors, strided, sparse COO (also with dense dimensions) and sparse CSR.
 
-    A sparse matrix becomes the `IndexedSlices` of its touched rows: those with a stored entry, whatever
-    its value. Entries stored twice add up in the order in which they are stored. A one-dimensional
-    sparse array becomes slices of its entries.
+    A sparse matrix becomes the `IndexedSlices` of its touched rows: those with a stored entry,
+    whatever its value. Entries stored twice add up in the order in which they are stored. A
+    one-dimensional sparse array becomes slices of its entries.
 
     Parameters
     ----------
@@ -38,11 +38,11 @@ def as_gradient(
         What the user passed. It is never changed.
     like : dtype, optional
         The dtype of the variable. Floats are cast to it as NumPy's in-place operators cast
-        (``same_kind``), integers only if no value is rounded. Without it floats keep their dtype and
-        integers become float64.
+        (``same_kind``), integers only if no value is rounded. Without it floats keep their dtype
+        and integers become float64.
     shape : tuple of int, optional
-        The shape of the variable. If it is given, the gradient must have it; of slices the rows, the
-        indices and, where known, the dense shape must fit it.
+        The shape of the variable. If it is given, the gradient must have it; of slices the rows,
+        the indices and, where known, the dense shape must fit it.
     name : str, default "gradient"
         What the value is called in error messages.
 
@@ -55,8 +55,8 @@ def as_gradient(
     ------
     TypeError
         If the value cannot be made an array of real numbers (complex, bool, object, strings, ragged
-        lists, masked entries, tensors that are on another device or require a gradient), or its dtype
-        is not cast to `like`.
+        lists, masked entries, tensors that are on another device or require a gradient), or its
+        dtype is not cast to `like`.
     ValueError
         If the shape is not `shape`, or a sparse matrix is malformed.
     IndexError
@@ -152,7 +152,8 @@ def _read_torch(tensor: Any, name: str) -> Array | IndexedSlices:
         )
     if layout != "sparse_coo":
         tensor = tensor.to_sparse()
-    # Read as stored: the public accessors want a coalesced tensor, which would sum in another order.
+    # Read as stored: the public accessors want a coalesced tensor, which would sum in another
+    # order.
     coords = torch_array(tensor._indices(), name)
     data = torch_array(tensor._values(), name)
     if not coords.shape[0]:
@@ -164,7 +165,9 @@ def _from_dlpack(value: Any, name: str) -> Array:
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise TypeError(f"{name} cannot be read through __dlpack__: {shown(value)} ({error})") from error
+        raise TypeError(
+            f"{name} cannot be read through __dlpack__: {shown(value)} ({error})"
+        ) from error
 
 
 def _fit_slices(
@@ -175,10 +178,13 @@ def _fit_slices(
         rows = slices.values.shape
         dense_shape = slices.dense_shape
         if dense_shape is not None and dense_shape != shape:
-            raise ValueError(f"{name} has dense_shape {dense_shape}, its variable has shape {shape}")
+            raise ValueError(
+                f"{name} has dense_shape {dense_shape}, its variable has shape {shape}"
+            )
         if len(rows) != len(shape) or rows[1:] != shape[1:]:
             raise ValueError(
-                f"{name} has values of shape {rows}, which are not rows of its variable of shape {shape}"
+                f"{name} has values of shape {rows}, which are not rows of its variable of shape "
+                f"{shape}"
             )
         slices.check_range(shape[0], name)
     values = slices.values

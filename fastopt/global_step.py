@@ -39,7 +39,9 @@ def create_global_step(graph: Graph | None = None) -> Variable:
     """
     graph = graph or get_default_graph()
     if get_global_step(graph) is not None:
-        raise ValueError('"global_step" already exists in the graph; use get_or_create_global_step()')
+        raise ValueError(
+            '"global_step" already exists in the graph; use get_or_create_global_step()'
+        )
     with graph.as_default():
         step = Variable(np.int64(0), trainable=False, name=GraphKeys.GLOBAL_STEP)
     graph.add_to_collection(GraphKeys.GLOBAL_STEP, step)
@@ -57,8 +59,8 @@ def get_global_step(graph: Graph | None = None) -> Variable | None:
     Returns
     -------
     Variable or None
-        The only member of the collection `GraphKeys.GLOBAL_STEP`; if that is empty, the variable named
-        ``global_step``; None if there is neither.
+        The only member of the collection `GraphKeys.GLOBAL_STEP`; if that is empty, the variable
+        named ``global_step``; None if there is neither.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """`Graph`: the names and collections of variables.
 
-TensorFlow's graph also holds operations. Here a `Tensor` carries its own history, so what is left of the
-graph is what a program asks of it: unique names, and which variables there are.
+TensorFlow's graph also holds operations. Here a `Tensor` carries its own history, so what is left
+of the graph is what a program asks of it: unique names, and which variables there are.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _KEEPERS = frozenset({GraphKeys.GLOBAL_STEP})
 class Graph:
     """A set of names and of collections.
 
-    Variables are put into the graph that is the default when they are made. Collections list variables
-    in the order of their creation and hold them weakly: a variable that the program has dropped is gone
-    from them and doesn't train on. All else that is put into a collection is held. All methods may be
-    called from several threads.
+    Variables are put into the graph that is the default when they are made. Collections list
+    variables in the order of their creation and hold them weakly: a variable that the program has
+    dropped is gone from them and doesn't train on. All else that is put into a collection is held.
+    All methods may be called from several threads.
 
     Examples
     --------
@@ -70,15 +70,17 @@ class Graph:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._names: dict[str, int] = {}
-        # A collection maps keys to values, or to weak references to them. The key decides what "the same
-        # entry" means: for variables identity, for train operations the name.
+        # A collection maps keys to values, or to weak references to them. The key decides what "the
+        # same entry" means: for variables identity, for train operations the name.
         self._collections: dict[str, dict[Any, Any]] = {}
         self._next_key = 0
 
     def unique_name(self, name: str) -> str:
-        """Return `name`, or `name` with the first free of the suffixes ``_1``, ``_2``, ..., and take it.
+        """Return `name`, or `name` with the first free of the suffixes ``_1``, ``_2``, ..., and
+        take it.
 
-        A name stays taken when its variable is gone, so that names do not depend on when that happens.
+        A name stays taken when its variable is gone, so that names do not depend on when that
+        happens.
 
         Parameters
         ----------
@@ -115,9 +117,9 @@ class Graph:
         name : str
             The collection. It comes into being with its first value.
         value : object
-            Whatever is collected. A variable that is in the collection stays where it is. In `TRAIN_OP` a
-            value takes the place of one with the same ``name`` attribute, so that a training loop collects
-            one operation and not one a step.
+            Whatever is collected. A variable that is in the collection stays where it is. In
+            `TRAIN_OP` a value takes the place of one with the same ``name`` attribute, so that a
+            training loop collects one operation and not one a step.
 
         Raises
         ------
@@ -184,7 +186,8 @@ class Graph:
         finally:
             _current.reset(token)
 
-    # A graph is a place and not a value: a copy of a variable is put into a graph, it doesn't copy one.
+    # A graph is a place and not a value: a copy of a variable is put into a graph, it doesn't copy
+    # one.
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
         return self
@@ -200,7 +203,8 @@ class Graph:
 def _weak_entry(collection: dict[Any, Any], key: Any, value: Any) -> weakref.ref[Any]:
     """Return a weak reference that takes itself out of the collection when the value is gone.
 
-    The callback runs whenever the collector does, so it takes no lock: each step is one dict operation.
+    The callback runs whenever the collector does, so it takes no lock: each step is one dict
+    operation.
     """
 
     def forget(ref: weakref.ref[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fastopt._kernels._grouping import Grouping
 
 Array = np.ndarray[Any, Any]
+Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 _KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
@@ -21,9 +22,9 @@ _KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 class IndexedSlices:
     """A sparse set of rows of a larger array, the gradient of a look-up.
 
-    Row ``indices[k]`` of the array that is meant gets ``values[k]``; rows that are not listed are zero.
-    An index may be listed several times, in any order: its rows add up, in the order in which they
-    stand.
+    Row ``indices[k]`` of the array that is meant gets ``values[k]``; rows that are not listed are
+    zero. An index may be listed several times, in any order: its rows add up, in the order in which
+    they stand.
 
     Parameters
     ----------
@@ -41,15 +42,15 @@ class IndexedSlices:
         If the values are not real numbers or the indices are not integers: a mask or rounded floats
         are no row numbers.
     ValueError
-        If the values have no axis, there are not as many indices as rows of values, or the rows do not
-        fit into `dense_shape`.
+        If the values have no axis, there are not as many indices as rows of values, or the rows do
+        not fit into `dense_shape`.
     IndexError
         If `dense_shape` is given and an index is negative or beyond its rows.
 
     Notes
     -----
-    TensorFlow's class of this name checks nothing, and has no arithmetic. The arrays may be shared with
-    the caller, who should not change them while the slices are in use.
+    TensorFlow's class of this name checks nothing, and has no arithmetic. The arrays may be shared
+    with the caller, who should not change them while the slices are in use.
 
     Examples
     --------
@@ -109,7 +110,8 @@ class IndexedSlices:
     def _unchecked(
         cls, values: Array, indices: Array, dense_shape: tuple[int, ...] | None = None
     ) -> IndexedSlices:
-        """Make slices of arrays that are known to fit: what the constructor checks is not looked at.
+        """Make slices of arrays that are known to fit: what the constructor checks is not looked
+        at.
 
         `values` are real, native and aligned, `indices` int32 or int64, 1-D and C-contiguous.
         """
@@ -146,7 +148,8 @@ class IndexedSlices:
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values."""
-        return self._values.dtype
+        dtype: np.dtype[Any] = self._values.dtype
+        return dtype
 
     @property
     def ndim(self) -> int:
@@ -155,7 +158,8 @@ class IndexedSlices:
 
     def __len__(self) -> int:
         """Return the number of stored rows, repeated ones counted as often as they stand."""
-        return self._indices.shape[0]
+        n: int = self._indices.shape[0]
+        return n
 
     def __bool__(self) -> bool:
         """Return True: a gradient without rows is still a gradient."""
@@ -195,8 +199,8 @@ class IndexedSlices:
         Raises
         ------
         IndexError
-            If an index is negative or not less than `n_rows`. The message names the first such index,
-            its position and the number of rows.
+            If an index is negative or not less than `n_rows`. The message names the first such
+            index, its position and the number of rows.
         """
         if self._rows_checked == n_rows:
             return
@@ -204,8 +208,8 @@ class IndexedSlices:
         if indices.size and not (0 <= indices.min() and indices.max() < n_rows):
             position = int(np.argmax((indices < 0) | (indices >= n_rows)))
             raise IndexError(
-                f"{name}: index {int(indices[position])} at position {position} is out of range for "
-                f"{n_rows} rows"
+                f"{name}: index {int(indices[position])} at position {position} is out of range "
+                f"for {n_rows} rows"
             )
         self._rows_checked = n_rows
 
@@ -235,8 +239,8 @@ class IndexedSlices:
         Parameters
         ----------
         sort : bool, default False
-            Order the rows by index. Otherwise they keep the order in which an index first appears, as
-            TensorFlow has it.
+            Order the rows by index. Otherwise they keep the order in which an index first appears,
+            as TensorFlow has it.
 
         Returns
         -------
@@ -261,7 +265,9 @@ class IndexedSlices:
         wide = np.float32 if self.dtype == np.float16 else self.dtype
         total = np.zeros((unique.size, *self._values.shape[1:]), wide)
         np.add.at(total, rank[places], self._values)
-        return self._unchecked(total.astype(self.dtype, copy=False), unique[order], self._dense_shape)
+        return self._unchecked(
+            total.astype(self.dtype, copy=False), unique[order], self._dense_shape
+        )
 
     def to_dense(self) -> Array:
         """Return the array that is meant: zeros, and the rows added at their indices in order.
@@ -291,7 +297,7 @@ class IndexedSlices:
 
     # ------------------------------------------------------------------ arithmetic
 
-    def astype(self, dtype: Any, casting: str = "same_kind") -> IndexedSlices:
+    def astype(self, dtype: Any, casting: Casting = "same_kind") -> IndexedSlices:
         """Return the slices with values of another dtype, sharing the indices.
 
         Raises
@@ -302,7 +308,7 @@ class IndexedSlices:
         target = np.dtype(dtype)
         if target == self._values.dtype:
             return self
-        return self._with_values(self._values.astype(target, casting=casting))  # type: ignore[arg-type]
+        return self._with_values(self._values.astype(target, casting=casting))
 
     def _with_values(self, values: Array) -> IndexedSlices:
         """Return slices of other values at the same indices; what is known of these is kept."""
@@ -345,8 +351,8 @@ class IndexedSlices:
     def concatenate(cls, slices: Iterable[IndexedSlices]) -> IndexedSlices:
         """Return the sum of several slices of one array: their rows, one after the other.
 
-        Nothing is merged or sorted. `dense_shape` is the first that is known; int32 and int64 indices
-        together become int64.
+        Nothing is merged or sorted. `dense_shape` is the first that is known; int32 and int64
+        indices together become int64.
 
         Parameters
         ----------
@@ -398,14 +404,14 @@ class IndexedSlices:
         Parameters
         ----------
         matrix : scipy.sparse matrix or array
-            Of any format. Entries may be unsorted, repeated (they add up in their order) or zero (the
-            row is listed all the same). The matrix is not changed.
+            Of any format. Entries may be unsorted, repeated (they add up in their order) or zero
+            (the row is listed all the same). The matrix is not changed.
 
         Returns
         -------
         IndexedSlices
-            Indices rise, each listed once. Of a one-dimensional array the entries are listed as they
-            are stored.
+            Indices rise, each listed once. Of a one-dimensional array the entries are listed as
+            they are stored.
 
         Raises
         ------
@@ -430,7 +436,8 @@ class IndexedSlices:
     def to_scipy(self) -> Any:
         """Return a `scipy.sparse.csr_array` (of 1-D slices a `coo_array`) of the same content.
 
-        Every element of a listed row is stored, zeros too, so that `from_scipy` gives the rows back.
+        Every element of a listed row is stored, zeros too, so that `from_scipy` gives the rows
+        back.
 
         Raises
         ------
@@ -439,7 +446,7 @@ class IndexedSlices:
         TypeError
             If scipy has no sparse arrays of this dtype (float16).
         """
-        import scipy.sparse
+        import scipy.sparse  # type: ignore[import-untyped]
 
         if self._dense_shape is None:
             raise ValueError("to_scipy() needs a dense_shape; these slices were made without one")
@@ -470,7 +477,11 @@ def _scalar(value: Any) -> float | int | None:
         return value
     if isinstance(value, float):
         return float(value)  # numpy.float64 is a float, but one that widens float32
-    if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 and value.dtype.kind in "fiu":
+    if (
+        isinstance(value, (np.ndarray, np.generic))
+        and value.ndim == 0
+        and value.dtype.kind in "fiu"
+    ):
         number: float | int = value.item()
         return number
     return None

@@ -19,16 +19,17 @@ from fastopt.indexed_slices import IndexedSlices
 Array = np.ndarray[Any, Any]
 Constraint = Callable[[Any], Any]
 
-# Arrays smaller than this lie in the first cache anyway, where placing them in a page brings nothing.
+# Arrays smaller than this lie in the first cache anyway, where placing them in a page brings
+# nothing.
 _PLACED_BYTES = 16 * 1024
 
 
 class Variable(Differentiable):
     """An array of numbers that an optimizer updates in place.
 
-    It stands for its value in NumPy's functions and operators, which record how a loss depends on it. A
-    variable joins the collections of the default graph, which hold it weakly: when the program drops it,
-    it is gone.
+    It stands for its value in NumPy's functions and operators, which record how a loss depends on
+    it. A variable joins the collections of the default graph, which hold it weakly: when the
+    program drops it, it is gone.
 
     Parameters
     ----------
@@ -36,15 +37,15 @@ class Variable(Differentiable):
         The value to begin with, or a function without arguments that returns it. An array keeps its
         dtype; Python floats and lists of floats become float32 as in TensorFlow, integers int64.
     trainable : bool, default True
-        Whether it joins `GraphKeys.TRAINABLE_VARIABLES` and the default `var_list` of a callable loss
-        that reads it.
+        Whether it joins `GraphKeys.TRAINABLE_VARIABLES` and the default `var_list` of a callable
+        loss that reads it.
     name : str, optional
         Made unique in the graph: ``w``, ``w_1``, ... By default ``Variable``.
     dtype : dtype, optional
         The dtype, to which floats are cast and integers converted exactly.
     copy : bool, default True
-        Own a copy of the value. With False the variable shares the memory that it is given and trains it
-        in place: an ndarray, a `numpy.memmap`, the memory of a PyTorch CPU tensor.
+        Own a copy of the value. With False the variable shares the memory that it is given and
+        trains it in place: an ndarray, a `numpy.memmap`, the memory of a PyTorch CPU tensor.
     constraint : callable, optional
         Called with the variable after each dense update; what it returns becomes the value.
 
@@ -56,17 +57,17 @@ class Variable(Differentiable):
     Raises
     ------
     TypeError
-        If the value is no array of real numbers or booleans, is sparse (variables are dense; gradients
-        may be sparse), is not cast to `dtype`, or `name`, `trainable`, `constraint` are not what they
-        should be.
+        If the value is no array of real numbers or booleans, is sparse (variables are dense;
+        gradients may be sparse), is not cast to `dtype`, or `name`, `trainable`, `constraint` are
+        not what they should be.
     ValueError
-        If ``copy=False`` and the memory cannot be shared: it is read-only, not C-contiguous, not aligned,
-        of swapped byte order or of another dtype, or there is no memory (lists, numbers).
+        If ``copy=False`` and the memory cannot be shared: it is read-only, not C-contiguous, not
+        aligned, of swapped byte order or of another dtype, or there is no memory (lists, numbers).
 
     Notes
     -----
-    A pickled or copied variable has the value, the constraint, and the name if that is free in the default
-    graph when it is made, else the next free one. Its memory is its own.
+    A pickled or copied variable has the value, the constraint, and the name if that is free in the
+    default graph when it is made, else the next free one. Its memory is its own.
 
     Examples
     --------
@@ -86,7 +87,7 @@ class Variable(Differentiable):
     _held_weakly = True  # by collections
 
     _storage: Array
-    _lock: threading.RLock  # type: ignore[valid-type]
+    _lock: threading.RLock
 
     def __init__(
         self,
@@ -132,12 +133,12 @@ class Variable(Differentiable):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype, which never changes."""
-        return self._storage.dtype
+        return self._storage.dtype  # type: ignore[no-any-return]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape, which never changes."""
-        return self._storage.shape
+        return self._storage.shape  # type: ignore[no-any-return]
 
     @property
     def trainable(self) -> bool:
@@ -153,7 +154,8 @@ class Variable(Differentiable):
         with np.printoptions(threshold=20, edgeitems=2, precision=6):
             text = np.array2string(self._read(), separator=", ", prefix="Variable(")
         trainable = "" if self._trainable else ", trainable=False"
-        return f"Variable({text}, name={self._name!r}, shape={self.shape}, dtype={self.dtype}{trainable})"
+        kind = f"shape={self.shape}, dtype={self.dtype}{trainable}"
+        return f"Variable({text}, name={self._name!r}, {kind})"
 
     # ------------------------------------------------------------------ reading
 
@@ -198,8 +200,8 @@ class Variable(Differentiable):
         Parameters
         ----------
         value : array_like
-            Of exactly this shape, as in TensorFlow: nothing is broadcast. Floats are cast as NumPy's
-            in-place operators cast, integers converted exactly.
+            Of exactly this shape, as in TensorFlow: nothing is broadcast. Floats are cast as
+            NumPy's in-place operators cast, integers converted exactly.
 
         Returns
         -------
@@ -273,7 +275,7 @@ class Variable(Differentiable):
         return self
 
     def _operand(self, value: Any) -> Array:
-        """Return what is assigned, in this dtype and shape; memory shared with the variable is fine."""
+        """Return what is assigned in this dtype and shape; it may share the variable's memory."""
         what = f"the value assigned to variable {self._name!r}"
         array = _dense(value, what, self.dtype)
         if array.shape != self.shape:
@@ -300,8 +302,8 @@ class Variable(Differentiable):
 def _restored(
     cls: type[Variable], value: Array, trainable: bool, name: str, constraint: Constraint | None
 ) -> Variable:
-    # The array was made for the variable by unpickling, unless it was passed out of band as a view of
-    # somebody's buffer.
+    # The array was made for the variable by unpickling, unless it was passed out of band as a view
+    # of somebody's buffer.
     own = value.flags.owndata and value.flags.writeable and value.flags.c_contiguous
     return cls(value, trainable, name, copy=not own, constraint=constraint)
 
@@ -318,7 +320,8 @@ def _checked_dtype(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
 def _dense(value: Any, what: str, dtype: np.dtype[Any] | None) -> Array:
     """Return `value` as an array of numbers or booleans, in whatever memory it is.
 
-    Python numbers and lists take `dtype` if it is a float, else NumPy's choice, with float32 for floats.
+    Python numbers and lists take `dtype` if it is a float, else NumPy's choice, with float32 for
+    floats.
     """
     if isinstance(value, IndexedSlices) or _sparse.is_scipy_sparse(value):
         raise _sparse_error(what, type(value).__name__)
@@ -379,7 +382,8 @@ def _shared(value: Any, dtype: np.dtype[Any] | None, what: str) -> Array:
         array = _dense(value, what, dtype)  # raises
     else:
         try:
-            array = np.asarray(value, copy=False)  # a variable gives a read-only view, refused below
+            # Of another variable this is a read-only view, which is refused below.
+            array = np.asarray(value, copy=False)
         except (ValueError, TypeError, BufferError) as error:
             raise ValueError(
                 f"{what} cannot be shared: {shown(value)} has no memory to train in place"
