@@ -221,7 +221,9 @@ class _Scale:
         # Scaled first: the squares of numbers near the end of float64's range overflow.
         largest = float(np.abs(known).max()) or 1.0
         deviation = float(np.std(known / largest)) * largest
-        cuts = np.unique(np.quantile(known, np.arange(1, _QUANTILES) / _QUANTILES))
+        shares = np.arange(1, _QUANTILES) / _QUANTILES
+        # "higher": cuts are values that occur, so that no quantile is empty.
+        cuts = np.unique(np.quantile(known, shares, method="higher"))
         return cls(
             float(np.mean(known / largest)) * largest, deviation or 1.0, cuts[cuts > known.min()]
         )

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 import fastopt as fo
 
-from .features import Examples, Layout
+from .features import Bags, Examples, Layout
+
+
+def pooled_rows(table: fo.Variable, bags: Bags, combiner: str) -> fo.Tensor:
+    """Look up the rows of each bag and add them up."""
+    ids = fo.RaggedIds(bags.ids, bags.offsets)
+    return fo.embedding_lookup_sparse(table, ids, bags.weights, combiner=combiner)
 
 
 class WideAndDeep:
@@ -61,26 +67,12 @@ class WideAndDeep:
 
     def logits(self, batch: Examples) -> fo.Tensor:
         """Return the log-odds of label 1, of shape ``(len(batch),)``."""
-        wide = fo.embedding_lookup_sparse(
-            self.wide,
-            batch.wide.ids,
-            batch.wide.weights,
-            offsets=batch.wide.offsets,
-            combiner="sum",
-        )
+        wide = pooled_rows(self.wide, batch.wide, "sum")
         parts: list[fo.Tensor | NDArray[np.float32]] = [batch.numeric]
         if batch.ids.shape[1]:
             parts.append(fo.embedding_lookup(self.table, batch.ids).reshape(len(batch), -1))
         if batch.bags is not None:
-            parts.append(
-                fo.embedding_lookup_sparse(
-                    self.table,
-                    batch.bags.ids,
-                    batch.bags.weights,
-                    offsets=batch.bags.offsets,
-                    combiner="sqrtn",
-                )
-            )
+            parts.append(pooled_rows(self.table, batch.bags, "sqrtn"))
         deep = np.concatenate(parts, axis=1)
         for weights, biases in self.layers[:-1]:
             deep = fo.nn.relu(deep @ weights + biases)
@@ -89,14 +81,15 @@ class WideAndDeep:
 
     def train_step(self, batch: Examples) -> tuple[float, fo.Operation, fo.Operation]:
         """Take one step; return the loss and what each optimizer did."""
-        loss = np.float32(0)
+        value = np.nan
 
         def mean_loss() -> fo.Tensor:
-            nonlocal loss
-            losses = fo.nn.sigmoid_cross_entropy_with_logits(
-                labels=batch.label, logits=self.logits(batch)
+            nonlocal value
+            logits = self.logits(batch)
+            loss = np.mean(
+                fo.nn.sigmoid_cross_entropy_with_logits(labels=batch.label, logits=logits)
             )
-            loss = np.mean(losses)
+            value = float(loss)
             return loss
 
         network = [variable for layer in self.layers for variable in layer]
@@ -105,16 +98,14 @@ class WideAndDeep:
         )
         wide_done = self.ftrl.apply_gradients([wide])
         deep_done = self.adagrad.apply_gradients(deep, global_step=self.step)
-        return float(loss), wide_done, deep_done
+        return value, wide_done, deep_done
 
     def predict(self, examples: Examples, batch_size: int = 4096) -> NDArray[np.float64]:
         """Return the probability of label 1 for each example."""
-        logits = [
-            np.asarray(self.logits(examples.take(rows)))
-            for rows in np.array_split(
-                np.arange(len(examples)), max(1, -(-len(examples) // batch_size))
-            )
-        ]
+        starts = range(0, len(examples), batch_size)
+        batches = np.split(np.arange(len(examples)), starts[1:])
+        with fo.eager_mode():  # nothing is recorded for a backward pass
+            logits = [self.logits(examples.take(rows)) for rows in batches]
         # exp of a large number is inf and 1 / inf is the right answer.
         with np.errstate(over="ignore"):
             return 1.0 / (1.0 + np.exp(-np.concatenate(logits).astype(np.float64)))
