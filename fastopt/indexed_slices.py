@@ -254,10 +254,10 @@ class IndexedSlices:
             If an index is negative.
         """
         n_rows = self._known_rows()
-        grouping = self.grouping(n_rows)
         if self.dtype in _KERNEL_DTYPES:
-            values, indices = grouping.sum_rows(contiguous(self._values), sort)
+            values, indices = self.grouping(n_rows).sum_rows(contiguous(self._values), sort)
             return self._unchecked(values, indices, self._dense_shape)
+        self.check_range(n_rows)
         unique, first, places = np.unique(self._indices, return_index=True, return_inverse=True)
         order = np.arange(unique.size) if sort else np.argsort(first)
         rank = np.empty_like(order)
