@@ -1,0 +1,52 @@
+"""Recording a call whose derivatives are at hand, input by input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fastopt.autodiff.primitives import Primitive
+
+Vjp = Callable[[Any], Any]
+
+
+class _Recorded(Primitive):
+    """One call and the derivative of each of its inputs."""
+
+    def __init__(self, name: str, vjps: Sequence[Vjp]) -> None:
+        super().__init__(vjps[0], name, saves=(), saves_ans=False, builtin=True)
+        self.pullbacks = vjps
+
+    def lacks(self, argnums: Iterable[int]) -> int | None:
+        """Return None: every input has a derivative."""
+        return None
+
+    def pull(self, node: Any, argnums: Sequence[int], g: Any) -> Sequence[Any]:
+        """Return the gradients of the inputs at `argnums`."""
+        return [self.pullbacks[i](g) for i in argnums]
+
+
+def record(name: str, value: Any, inputs: Sequence[tuple[Any, Vjp]], reads: Any = None) -> Any:
+    """Return `value` as a tensor that remembers what it came from.
+
+    Parameters
+    ----------
+    name : str
+        What messages call the operation.
+    value : ndarray
+        The result.
+    inputs : sequence of (Differentiable or ndarray, callable)
+        What it was computed from, and the function that maps the gradient of the result to that of
+        the input. Such a function must not read memory that an optimizer may have changed by then:
+        neither a variable's storage nor a view of it.
+    reads : object, optional
+        An array, or an object with arrays as attributes, that the functions read and that somebody
+        else owns.
+
+    Returns
+    -------
+    Tensor or ndarray
+        `value` itself where nothing is recorded.
+    """
+    operation = _Recorded(name, [vjp for _, vjp in inputs])
+    return operation.record([x for x, _ in inputs], {"reads": reads}, value)

@@ -1,0 +1,198 @@
+"""One table, or several that form one: where the row of an id is, and its reading."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastopt._arrays import index_array, shown
+from fastopt._kernels import _grouping, _rows
+from fastopt.autodiff import Differentiable
+
+Array = np.ndarray[Any, Any]
+
+_KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+class Part(NamedTuple):
+    """The ids that one table holds.
+
+    `rows` are their rows in that table, `places` their positions among all ids; None if there is no
+    other table.
+    """
+
+    table: int
+    rows: Array
+    places: Array | None
+
+
+class Tables:
+    """What `params` of a look-up stand for.
+
+    Parameters
+    ----------
+    params : Variable, Tensor or array_like, or list or tuple of them
+        One table, or the parts of one in order.
+    partition_strategy : str
+        How ids are spread over several tables: "mod" or "div". Of one table it is not looked at.
+
+    Attributes
+    ----------
+    tables : list of (Differentiable or ndarray)
+    n_rows : int
+        Of all tables together.
+    row_shape : tuple of int
+    dtype : dtype
+
+    Raises
+    ------
+    ValueError
+        If there is no table, a table has no rows axis, the tables differ in row shape or dtype, or
+        the strategy is neither "mod" nor "div".
+    """
+
+    def __init__(self, params: Any, partition_strategy: str) -> None:
+        if params is None:
+            raise ValueError("params must be a table or a list of tables, got None")
+        listed = isinstance(params, (list, tuple))
+        given = list(params) if listed else [params]
+        if not given:
+            raise ValueError("params must hold at least one table, got an empty list")
+        self.tables = [t if isinstance(t, Differentiable) else np.asarray(t) for t in given]
+        self.names = [
+            f"table {t.name!r}"
+            if isinstance(t, Differentiable)
+            else (f"params[{p}]" if listed else "params")
+            for p, t in enumerate(self.tables)
+        ]
+        first = self.tables[0]
+        for t, name in zip(self.tables, self.names, strict=True):
+            if t.ndim == 0:
+                raise ValueError(f"{name} must have an axis of rows, got a 0-d array")
+            if t.shape[1:] != first.shape[1:]:
+                raise ValueError(
+                    f"the tables of params must have rows of one shape: {name} has {t.shape[1:]}, "
+                    f"{self.names[0]} has {first.shape[1:]}"
+                )
+            if t.dtype != first.dtype:
+                raise ValueError(
+                    f"the tables of params must have one dtype: {name} has {t.dtype}, "
+                    f"{self.names[0]} has {first.dtype}"
+                )
+        if len(given) > 1 and partition_strategy not in ("mod", "div"):
+            raise ValueError(
+                f'partition_strategy must be "mod" or "div", got {partition_strategy!r}'
+            )
+        self.partition_strategy = partition_strategy
+        self.n_rows = sum(t.shape[0] for t in self.tables)
+        self.row_shape: tuple[int, ...] = first.shape[1:]
+        self.dtype: np.dtype[Any] = first.dtype
+
+    @property
+    def is_differentiable(self) -> bool:
+        """Whether gradients may flow into a table."""
+        return any(isinstance(t, Differentiable) for t in self.tables)
+
+    def locate(self, ids: Array, shape: tuple[int, ...], name: str) -> list[Part]:
+        """Return where the rows of 1-D `ids` are, table by table.
+
+        Parameters
+        ----------
+        ids : ndarray, shape (n,)
+            int32 or int64, C-contiguous.
+        shape : tuple of int
+            The shape in which the caller gave them, to say where a wrong one stands.
+        name : str
+            What the caller calls them.
+
+        Raises
+        ------
+        IndexError
+            If an id is negative or not less than the number of rows.
+        """
+        position = _grouping.find_out_of_range(ids, self.n_rows)
+        if position >= 0:
+            raise self._out_of_range(ids, position, shape, name)
+        n_tables = len(self.tables)
+        if n_tables == 1:
+            return [Part(0, ids, None)]
+        if self.partition_strategy == "mod":
+            owner, row = ids % n_tables, ids // n_tables
+        else:
+            small, extra = divmod(self.n_rows, n_tables)
+            owner = ids // (small + 1)
+            row = ids % (small + 1)
+            if small:
+                # The first `extra` tables have one row more than the others.
+                late = (ids - extra) // small
+                is_late = late > owner
+                owner = np.where(is_late, late, owner)
+                row = np.where(owner < extra, row, (ids - extra) % small)
+        parts = []
+        for p, table in enumerate(self.tables):
+            places = np.flatnonzero(owner == p)
+            rows = np.ascontiguousarray(row[places], dtype=ids.dtype)
+            position = _grouping.find_out_of_range(rows, table.shape[0])
+            if position >= 0:
+                raise IndexError(
+                    f"{name}: id {int(ids[places[position]])} belongs to row {int(rows[position])} "
+                    f"of {self.names[p]} (strategy {self.partition_strategy!r}), which has "
+                    f"{table.shape[0]} rows"
+                )
+            parts.append(Part(p, rows, places))
+        return parts
+
+    def gather(self, parts: list[Part], n: int) -> Array:
+        """Return the rows of `n` located ids as a fresh array of shape ``(n, *row_shape)``."""
+        if parts[0].places is None:
+            return _rows_of(self.tables[0], parts[0].rows)
+        out = np.empty((n, *self.row_shape), self.dtype)
+        for part in parts:
+            out[part.places] = _rows_of(self.tables[part.table], part.rows)
+        return out
+
+    def _out_of_range(
+        self, ids: Array, position: int, shape: tuple[int, ...], name: str
+    ) -> IndexError:
+        place = ", ".join(str(int(i)) for i in np.unravel_index(position, shape))
+        where = f"position {place}" if len(shape) == 1 else f"position ({place})"
+        if not shape:
+            where = "its only position"
+        whole = self.names[0] if len(self.tables) == 1 else f"{self.names[0]} and its other parts"
+        return IndexError(
+            f"{name}: id {int(ids[position])} at {where} is out of range for {whole} of "
+            f"{self.n_rows} rows"
+        )
+
+
+def as_ids(ids: Any, name: str) -> tuple[Array, tuple[int, ...]]:
+    """Return `ids` as a 1-D array that the caller cannot change any more, and their shape.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers.
+    """
+    array = np.asarray(ids._read() if isinstance(ids, Differentiable) else ids)
+    if array.dtype == object:  # lists of unequal length, None, numbers beyond 64 bits
+        raise TypeError(f"{name} must be an array of integers, got {shown(ids)}")
+    flat = index_array(array.reshape(-1), name)
+    # The gradient keeps them; the caller may fill its buffer with the next batch by then.
+    return (flat.copy() if np.may_share_memory(flat, array) else flat), array.shape
+
+
+def fits_kernels(array: Array) -> bool:
+    """Say whether the kernels can read an array as it is."""
+    flags = array.flags
+    return array.dtype in _KERNEL_DTYPES and flags.c_contiguous and flags.aligned
+
+
+def _rows_of(table: Any, ids: Array) -> Array:
+    if isinstance(table, Differentiable):
+        return table._read_rows(ids)
+    if fits_kernels(table):
+        out = np.empty((ids.size, *table.shape[1:]), table.dtype)
+        _rows.gather(table, ids, out)
+        return out
+    return np.take(table, ids, axis=0)
