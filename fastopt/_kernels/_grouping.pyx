@@ -1,0 +1,228 @@
+# cython: language_level=3
+# distutils: language = c++
+"""Which stored rows of a sparse gradient share an index.
+
+Arrays are C-contiguous and of native byte order; that indices are in range is checked here.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libcpp cimport bool as cbool
+
+import numpy as np
+
+cimport numpy as cnp
+
+from ._dispatch cimport functions
+from ._pool cimport num_threads, parallel_for, task_fn
+from ._typedefs cimport run_table
+
+cnp.import_array()
+
+cdef extern from "grouping.hpp" namespace "fastopt" nogil:
+    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
+
+    cdef cppclass Grouper:
+        int64_t load(
+            const void* indices, cbool indices64, int64_t n, int64_t n_rows, int64_t bucket_rows,
+            parallel_fn parallel, int threads,
+        ) noexcept
+
+    int64_t sort_all(
+        Grouper& grouper, int64_t* positions, int64_t* unique, int64_t* starts,
+        parallel_fn parallel, int threads,
+    ) noexcept
+
+cdef extern from "rows.hpp" namespace "fastopt" nogil:
+    void sum_groups(
+        const int64_t* positions, const int64_t* starts, const int64_t* order, int64_t n_groups,
+        int64_t n, const void* values, int64_t width, int type, void* out,
+        const run_table* functions, parallel_fn parallel, int threads,
+    ) noexcept
+
+ctypedef fused index_t:
+    int32_t
+    int64_t
+
+
+cdef cnp.ndarray as_indices(object indices):
+    if not isinstance(indices, np.ndarray) or indices.ndim != 1:
+        raise ValueError("indices must be an array of one dimension")
+    if indices.dtype != np.int32 and indices.dtype != np.int64:
+        raise TypeError(f"indices must be int32 or int64, not {indices.dtype}")
+    return np.ascontiguousarray(indices)
+
+
+cdef Py_ssize_t first_bad(const index_t* p, Py_ssize_t n, uint64_t limit) noexcept nogil:
+    cdef Py_ssize_t lo, hi, k
+    cdef bint bad
+    for lo in range(0, n, 1024):
+        hi = min(lo + 1024, n)
+        bad = False
+        for k in range(lo, hi):
+            bad |= <uint64_t><int64_t>p[k] >= limit
+        if bad:
+            for k in range(lo, hi):
+                if <uint64_t><int64_t>p[k] >= limit:
+                    return k
+    return -1
+
+
+def find_out_of_range(indices, Py_ssize_t n_rows):
+    """Return the position of the first index outside ``[0, n_rows)``, -1 if there is none."""
+    cdef cnp.ndarray array = as_indices(indices)
+    cdef const void* p = cnp.PyArray_DATA(array)
+    cdef Py_ssize_t n = cnp.PyArray_DIM(array, 0), position
+    cdef bint wide = cnp.PyArray_ITEMSIZE(array) == 8
+    if n_rows < 0:
+        raise ValueError(f"n_rows must not be negative, not {n_rows}")
+    with nogil:
+        if wide:
+            position = first_bad(<const int64_t*>p, n, <uint64_t>n_rows)
+        else:
+            position = first_bad(<const int32_t*>p, n, <uint64_t>n_rows)
+    return position
+
+
+cdef class Grouping:
+    """Which stored rows share an index; computed once, reused.
+
+    Parameters
+    ----------
+    indices : ndarray, shape (n,), int32 or int64
+        Row numbers.
+    n_rows : int
+        Number of rows of the table.
+
+    Raises
+    ------
+    IndexError
+        If an index is outside ``[0, n_rows)``.
+    """
+
+    cdef readonly Py_ssize_t n_unique
+    cdef readonly Py_ssize_t n_rows
+    cdef Py_ssize_t n
+    cdef object dtype
+    cdef cnp.ndarray positions  # of all look-ups, by row, those of a row in order of arrival
+    cdef cnp.ndarray starts     # where in positions each unique row starts
+    cdef cnp.ndarray unique     # the unique rows, ascending
+    cdef cnp.ndarray order      # the unique rows' numbers, by first appearance; made when asked for
+
+    def __cinit__(self, indices, Py_ssize_t n_rows):
+        cdef cnp.ndarray array = as_indices(indices)
+        cdef Py_ssize_t n = cnp.PyArray_DIM(array, 0)
+        cdef const void* data = cnp.PyArray_DATA(array)
+        cdef bint wide = cnp.PyArray_ITEMSIZE(array) == 8
+        cdef Grouper* grouper
+        cdef int64_t status
+        cdef int64_t* positions
+        cdef int64_t* unique
+        cdef int64_t* starts
+        cdef int threads = num_threads()
+        if n_rows < 0:
+            raise ValueError(f"n_rows must not be negative, not {n_rows}")
+        self.n = n
+        self.n_rows = n_rows
+        self.dtype = array.dtype
+        self.positions = np.empty(n, np.int64)
+        self.unique = np.empty(n, np.int64)
+        self.starts = np.empty(n + 1, np.int64)
+        positions = <int64_t*>cnp.PyArray_DATA(self.positions)
+        unique = <int64_t*>cnp.PyArray_DATA(self.unique)
+        starts = <int64_t*>cnp.PyArray_DATA(self.starts)
+        grouper = new Grouper()
+        with nogil:
+            status = grouper.load(data, wide, n, n_rows, 0, <parallel_fn>parallel_for, threads)
+            if status == -1:
+                self.n_unique = sort_all(
+                    grouper[0], positions, unique, starts, <parallel_fn>parallel_for, threads
+                )
+            del grouper
+        if status >= 0:
+            raise IndexError(
+                f"index {array[status]} at position {status} is out of range for {n_rows} rows"
+            )
+        if status != -1 or self.n_unique < 0:
+            raise MemoryError(f"no memory to group {n} indices")
+        self.unique = self.unique[: self.n_unique].astype(self.dtype)
+        self.starts = self.starts[: self.n_unique + 1].copy()
+
+    def __len__(self):
+        """Return the number of look-ups."""
+        return self.n
+
+    cdef cnp.ndarray by_appearance(self):
+        if self.order is None:
+            self.order = np.argsort(self.positions[self.starts[:-1]], kind="stable").astype(
+                np.int64, copy=False
+            )
+        return self.order
+
+    def unique_in_order(self):
+        """Return the unique indices by first appearance, shape (n_unique,)."""
+        return self.unique[self.by_appearance()]
+
+    def unique_sorted(self):
+        """Return the unique indices in ascending order, shape (n_unique,)."""
+        return self.unique.copy()
+
+    def sum_rows(self, values, bint sort=False):
+        """Sum the rows of ``values`` that share an index, in order of arrival.
+
+        Parameters
+        ----------
+        values : ndarray, shape (n, ...)
+            One row for each look-up.
+        sort : bool
+            Order the result by index, and not by first appearance.
+
+        Returns
+        -------
+        summed : ndarray, shape (n_unique, ...)
+            A new array of the dtype of ``values``.
+        unique : ndarray, shape (n_unique,)
+            The index of each row.
+        """
+        cdef cnp.ndarray array
+        cdef cnp.ndarray out
+        cdef cnp.ndarray order
+        cdef const int64_t* order_p = NULL
+        cdef const int64_t* positions = <const int64_t*>cnp.PyArray_DATA(self.positions)
+        cdef const int64_t* starts = <const int64_t*>cnp.PyArray_DATA(self.starts)
+        cdef int type, threads = num_threads()
+        cdef int64_t width
+        cdef const void* data
+        cdef void* result
+        if not isinstance(values, np.ndarray) or values.ndim == 0 or values.shape[0] != self.n:
+            raise ValueError(
+                f"values must have one row for each of {self.n} indices, not shape {np.shape(values)}"
+            )
+        unique = self.unique_sorted() if sort else self.unique_in_order()
+        if values.dtype != np.float32 and values.dtype != np.float64:
+            return self._sum_any(values, sort), unique
+        array = np.ascontiguousarray(values)
+        out = np.empty((self.n_unique, *values.shape[1:]), values.dtype)
+        if not sort:
+            order = self.by_appearance()
+            order_p = <const int64_t*>cnp.PyArray_DATA(order)
+        type = 0 if values.dtype == np.float32 else 1
+        width = cnp.PyArray_SIZE(array) // self.n if self.n else 0
+        data = cnp.PyArray_DATA(array)
+        result = cnp.PyArray_DATA(out)
+        with nogil:
+            sum_groups(
+                positions, starts, order_p, self.n_unique, self.n, data, width, type, result,
+                functions(), <parallel_fn>parallel_for, threads,
+            )
+        return out, unique
+
+    def _sum_any(self, values, sort):
+        """Sum rows of a dtype that has no kernel."""
+        group = np.repeat(np.arange(self.n_unique), np.diff(self.starts))
+        if not sort:
+            rank = np.empty(self.n_unique, np.int64)
+            rank[self.by_appearance()] = np.arange(self.n_unique)
+            group = rank[group]
+        out = np.zeros((self.n_unique, *values.shape[1:]), values.dtype)
+        np.add.at(out, group, values[self.positions])
+        return out

@@ -1,0 +1,374 @@
+// Which of many look-ups meet in a row: bounds check, partition and stable sort.
+//
+// The look-ups are copied once, checked in the same pass: whatever another thread does to the
+// caller's array afterwards, nothing is addressed by a row number that was not checked. Then they
+// are partitioned into buckets, ranges of rows which one thread handles alone, so that no two
+// threads meet in a row. Within a bucket they are sorted by row; look-ups of a row stay in order of
+// arrival. The result depends neither on the number of threads nor on the borders of buckets.
+//
+// An item packs row and position into 8 bytes; tables of more than 2**32 rows, and more than 2**32
+// look-ups, take 16.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "pool.hpp"
+
+namespace fastopt {
+
+using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
+
+// Memory that only grows and is not initialised.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { std::free(data_); }
+
+  bool reserve(std::size_t bytes) noexcept {
+    if (bytes <= size_) return true;
+    std::free(data_);
+    size_ = bytes + bytes / 4;
+    data_ = std::malloc(size_);
+    if (data_ == nullptr) size_ = 0;
+    return data_ != nullptr;
+  }
+  template <class T>
+  T* as() const noexcept {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+template <class Word>
+struct Item {
+  Word row;
+  Word position;
+};
+
+// Items [lo, hi) of the partition: the look-ups of rows [first_row, end_row).
+struct Bucket {
+  std::int64_t first_row, end_row;
+  std::int64_t lo, hi;
+  std::int64_t n_unique;
+  bool sorted, in_spare;
+};
+
+inline int bit_width(std::uint64_t x) noexcept {
+  int bits = 0;
+  for (; x != 0; x >>= 1) ++bits;
+  return bits;
+}
+
+// Sorts by row, stably; returns where the result is, items or spare.
+template <class Word>
+Item<Word>* sort_items(Item<Word>* items, Item<Word>* spare, std::int64_t n, std::int64_t first_row,
+                       std::int64_t end_row) noexcept {
+  constexpr int kMaxDigit = 11;
+  std::int64_t k = 1;
+  while (k < n && items[k - 1].row <= items[k].row) ++k;
+  if (k >= n) return items;
+  if (n <= 24) {
+    for (; k < n; ++k) {
+      const Item<Word> item = items[k];
+      std::int64_t j = k;
+      for (; j > 0 && items[j - 1].row > item.row; --j) items[j] = items[j - 1];
+      items[j] = item;
+    }
+    return items;
+  }
+  const int bits = bit_width(static_cast<std::uint64_t>(end_row - first_row - 1));
+  int passes = 1;
+  double best = 0;
+  for (int p = 1; p <= bits; ++p) {
+    const int digit = (bits + p - 1) / p;
+    const double cost = p * (static_cast<double>(n) + 0.5 * static_cast<double>(1 << std::min(digit, 20)));
+    if (digit <= kMaxDigit && (best == 0 || cost < best)) {
+      best = cost;
+      passes = p;
+    }
+  }
+  const int digit = (bits + passes - 1) / passes;
+  const std::uint64_t mask = (std::uint64_t{1} << digit) - 1;
+  const std::uint64_t origin = static_cast<std::uint64_t>(first_row);
+  Word start[1 << kMaxDigit];
+  for (int pass = 0, shift = 0; pass < passes; ++pass, shift += digit) {
+    std::memset(start, 0, sizeof(Word) * (mask + 1));
+    for (std::int64_t i = 0; i < n; ++i) ++start[((items[i].row - origin) >> shift) & mask];
+    Word sum = 0;
+    for (std::uint64_t d = 0; d <= mask; ++d) {
+      const Word count = start[d];
+      start[d] = sum;
+      sum += count;
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      spare[start[((items[i].row - origin) >> shift) & mask]++] = items[i];
+    }
+    std::swap(items, spare);
+  }
+  return items;
+}
+
+class Grouper {
+ public:
+  static constexpr std::int64_t kBucketItems = 1024;  // with its spare in the first cache
+  static constexpr std::int64_t kChunkItems = 16384;  // look-ups worth a task of their own
+
+  enum : std::int64_t { kFine = -1, kNoMemory = -2 };
+
+  std::int64_t size() const noexcept { return n_; }
+  std::int64_t n_rows() const noexcept { return n_rows_; }
+  bool wide() const noexcept { return wide_; }
+  std::int64_t n_buckets() const noexcept { return n_buckets_; }
+  Bucket& bucket(std::int64_t b) const noexcept { return buckets_.as<Bucket>()[b]; }
+  template <class Word>
+  const Word* rows() const noexcept {
+    return rows_.as<Word>();
+  }
+
+  // Copies and counts the look-ups. Returns the position of the first one out of range, kFine or
+  // kNoMemory. With bucket_rows > 0 every row is in a bucket, looked up or not, and a bucket has
+  // about that many rows at most.
+  std::int64_t load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
+                    std::int64_t bucket_rows, parallel_fn parallel, int threads) noexcept {
+    n_ = n;
+    n_rows_ = n_rows;
+    bucket_rows_ = bucket_rows;
+    partitioned_ = false;
+    wide_ = static_cast<std::uint64_t>(n_rows) > UINT32_MAX || static_cast<std::uint64_t>(n) > UINT32_MAX;
+    const int row_bits = bit_width(n_rows > 0 ? static_cast<std::uint64_t>(n_rows - 1) : 0);
+    std::int64_t wanted = n > 2 * kBucketItems ? n / (kBucketItems / 8) : 1;
+    if (bucket_rows > 0) wanted = std::max(wanted, n_rows / bucket_rows);
+    const int bin_bits = std::min(row_bits, bit_width(std::min<std::int64_t>(wanted, 4096) - 1));
+    shift_ = row_bits - bin_bits;
+    n_bins_ = std::int64_t{1} << bin_bits;
+    n_chunks_ = std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / kChunkItems));
+    const std::size_t word = wide_ ? sizeof(std::uint64_t) : sizeof(std::uint32_t);
+    if (!rows_.reserve(word * static_cast<std::size_t>(n)) ||
+        !counts_.reserve(word * static_cast<std::size_t>(n_chunks_ * n_bins_)) ||
+        !bad_.reserve(sizeof(std::int64_t) * static_cast<std::size_t>(n_chunks_))) {
+      n_ = 0;
+      return kNoMemory;
+    }
+    indices_ = indices;
+    indices64_ = indices64;
+    for_chunks(load_task, parallel, threads);
+    indices_ = nullptr;
+    for (std::int64_t c = 0; c < n_chunks_; ++c) {
+      if (bad_.as<std::int64_t>()[c] >= 0) {
+        const std::int64_t bad = bad_.as<std::int64_t>()[c];
+        n_ = 0;
+        return bad;
+      }
+    }
+    return kFine;
+  }
+
+  // Cuts the rows into buckets and moves the items there. False: no memory.
+  bool partition(parallel_fn parallel, int threads) noexcept {
+    if (partitioned_) return true;
+    const std::size_t item = wide_ ? sizeof(Item<std::uint64_t>) : sizeof(Item<std::uint32_t>);
+    if (!items_.reserve(item * static_cast<std::size_t>(n_)) ||
+        !spare_.reserve(item * static_cast<std::size_t>(n_)) ||
+        !buckets_.reserve(sizeof(Bucket) * static_cast<std::size_t>(n_bins_)) ||
+        !bucket_of_.reserve(sizeof(std::int32_t) * static_cast<std::size_t>(n_bins_))) {
+      return false;
+    }
+    wide_ ? cut<std::uint64_t>() : cut<std::uint32_t>();
+    for_chunks(scatter_task, parallel, threads);
+    partitioned_ = true;
+    return true;
+  }
+
+  // Items of a bucket; those of a row are in order of arrival.
+  template <class Word>
+  const Item<Word>* items(std::int64_t b) const noexcept {
+    const Bucket& k = bucket(b);
+    return (k.in_spare ? spare_ : items_).as<Item<Word>>() + k.lo;
+  }
+  // Sorts the items of a bucket by row. Different threads may sort different buckets.
+  template <class Word>
+  const Item<Word>* sorted(std::int64_t b) const noexcept {
+    Bucket& k = bucket(b);
+    if (!k.sorted) {
+      Item<Word>* spare = spare_.as<Item<Word>>() + k.lo;
+      k.in_spare = sort_items(items_.as<Item<Word>>() + k.lo, spare, k.hi - k.lo, k.first_row,
+                              k.end_row) == spare;
+      k.sorted = true;
+    }
+    return items<Word>(b);
+  }
+
+  std::int64_t n_unique() const noexcept {
+    std::int64_t total = 0;
+    for (std::int64_t b = 0; b < n_buckets_; ++b) total += bucket(b).n_unique;
+    return total;
+  }
+
+ private:
+  void for_chunks(task_fn fn, parallel_fn parallel, int threads) noexcept {
+    if (n_chunks_ == 1) {
+      fn(this, 0);
+    } else {
+      parallel(fn, this, n_chunks_, threads);
+    }
+  }
+  std::int64_t chunk_start(std::int64_t c) const noexcept { return n_ / n_chunks_ * c + std::min(c, n_ % n_chunks_); }
+
+  static void load_task(void* self, std::ptrdiff_t c) noexcept {
+    Grouper& g = *static_cast<Grouper*>(self);
+    g.bad_.as<std::int64_t>()[c] =
+        g.wide_ ? (g.indices64_ ? g.load_chunk<std::int64_t, std::uint64_t>(c)
+                                : g.load_chunk<std::int32_t, std::uint64_t>(c))
+                : (g.indices64_ ? g.load_chunk<std::int64_t, std::uint32_t>(c)
+                                : g.load_chunk<std::int32_t, std::uint32_t>(c));
+  }
+
+  template <class Index, class Word>
+  std::int64_t load_chunk(std::int64_t c) noexcept {
+    const Index* indices = static_cast<const Index*>(indices_);
+    Word* rows = rows_.as<Word>();
+    Word* counts = counts_.as<Word>() + c * n_bins_;
+    std::memset(counts, 0, sizeof(Word) * static_cast<std::size_t>(n_bins_));
+    const std::uint64_t limit = static_cast<std::uint64_t>(n_rows_);
+    const std::int64_t hi = chunk_start(c + 1);
+    for (std::int64_t k = chunk_start(c); k < hi; ++k) {
+      // Read once: the array may change under us. A negative one becomes a huge one.
+      const std::uint64_t row = static_cast<std::uint64_t>(
+          static_cast<std::int64_t>(*const_cast<const volatile Index*>(indices + k)));
+      if (row >= limit) return k;
+      rows[k] = static_cast<Word>(row);
+      ++counts[row >> shift_];
+    }
+    return kFine;
+  }
+
+  // Joins neighbouring bins into buckets of at least kBucketItems items, and turns each chunk's
+  // counts into the places where the chunk's items of a bucket go.
+  template <class Word>
+  void cut() noexcept {
+    Word* counts = counts_.as<Word>();
+    std::int32_t* bucket_of = bucket_of_.as<std::int32_t>();
+    std::int64_t b = 0, lo = 0, items = 0, first_bin = 0;
+    for (std::int64_t bin = 0; bin < n_bins_; ++bin) {
+      for (std::int64_t c = 0; c < n_chunks_; ++c) items += counts[c * n_bins_ + bin];
+      bucket_of[bin] = static_cast<std::int32_t>(b);
+      const std::int64_t end_row = bin + 1 == n_bins_ ? n_rows_ : std::min(n_rows_, (bin + 1) << shift_);
+      const std::int64_t first_row = first_bin << shift_;
+      if (items >= kBucketItems || bin + 1 == n_bins_ || end_row == n_rows_ ||
+          (bucket_rows_ > 0 && end_row - first_row >= bucket_rows_)) {
+        bucket(b) = Bucket{first_row, end_row, lo, lo + items, 0, false, false};
+        ++b;
+        lo += items;
+        items = 0;
+        first_bin = bin + 1;
+        if (end_row == n_rows_) break;
+      }
+    }
+    n_buckets_ = b;
+    // The offsets of a chunk take the place of its counts, bucket by bucket: bucket b never stands
+    // behind the bins it was made of.
+    for (std::int64_t c = 0; c < n_chunks_; ++c) {
+      Word* mine = counts + c * n_bins_;
+      std::int64_t bin = 0;
+      for (b = 0; b < n_buckets_; ++b) {
+        Word sum = 0;
+        for (; bin < n_bins_ && (bin << shift_) < bucket(b).end_row; ++bin) sum += mine[bin];
+        mine[b] = sum;
+      }
+    }
+    for (b = 0; b < n_buckets_; ++b) {
+      Word at = static_cast<Word>(bucket(b).lo);
+      for (std::int64_t c = 0; c < n_chunks_; ++c) {
+        const Word count = counts[c * n_bins_ + b];
+        counts[c * n_bins_ + b] = at;
+        at += count;
+      }
+    }
+  }
+
+  static void scatter_task(void* self, std::ptrdiff_t c) noexcept {
+    Grouper& g = *static_cast<Grouper*>(self);
+    g.wide_ ? g.scatter_chunk<std::uint64_t>(c) : g.scatter_chunk<std::uint32_t>(c);
+  }
+
+  template <class Word>
+  void scatter_chunk(std::int64_t c) noexcept {
+    const Word* rows = rows_.as<Word>();
+    const std::int32_t* bucket_of = bucket_of_.as<std::int32_t>();
+    Word* next = counts_.as<Word>() + c * n_bins_;
+    Item<Word>* items = items_.as<Item<Word>>();
+    const std::int64_t hi = chunk_start(c + 1);
+    for (std::int64_t k = chunk_start(c); k < hi; ++k) {
+      const Word row = rows[k];
+      items[next[bucket_of[static_cast<std::uint64_t>(row) >> shift_]]++] = {row, static_cast<Word>(k)};
+    }
+  }
+
+  Scratch rows_, counts_, bad_, items_, spare_, buckets_, bucket_of_;
+  const void* indices_ = nullptr;
+  bool indices64_ = false, wide_ = false, partitioned_ = false;
+  std::int64_t n_ = 0, n_rows_ = 0, bucket_rows_ = 0;
+  std::int64_t n_bins_ = 0, n_buckets_ = 0, n_chunks_ = 1;
+  int shift_ = 0;
+};
+
+// The whole look-up list sorted by row: positions, the unique rows, and where each one starts.
+struct SortTask {
+  Grouper* grouper;
+  std::int64_t* positions;
+  std::int64_t* unique;
+  std::int64_t* starts;
+
+  template <class Word>
+  void one(std::ptrdiff_t b) const noexcept {
+    Bucket& k = grouper->bucket(b);
+    const Item<Word>* items = grouper->sorted<Word>(b);
+    std::int64_t u = 0;
+    for (std::int64_t i = 0, n = k.hi - k.lo; i < n; ++i) {
+      if (positions != nullptr) positions[k.lo + i] = static_cast<std::int64_t>(items[i].position);
+      if (i == 0 || items[i].row != items[i - 1].row) {
+        if (unique != nullptr) {  // at the bucket's items, moved together afterwards
+          unique[k.lo + u] = static_cast<std::int64_t>(items[i].row);
+          starts[k.lo + u] = k.lo + i;
+        }
+        ++u;
+      }
+    }
+    k.n_unique = u;
+  }
+  static void run(void* self, std::ptrdiff_t b) noexcept {
+    const SortTask& task = *static_cast<const SortTask*>(self);
+    task.grouper->wide() ? task.one<std::uint64_t>(b) : task.one<std::uint32_t>(b);
+  }
+};
+
+// positions (n), unique (n) and starts (n + 1) may all be null: then rows are only counted.
+// Returns the number of unique rows, or kNoMemory.
+inline std::int64_t sort_all(Grouper& grouper, std::int64_t* positions, std::int64_t* unique,
+                             std::int64_t* starts, parallel_fn parallel, int threads) noexcept {
+  if (!grouper.partition(parallel, threads)) return Grouper::kNoMemory;
+  SortTask task{&grouper, positions, unique, starts};
+  parallel(SortTask::run, &task, grouper.n_buckets(), grouper.size() < Grouper::kChunkItems ? 1 : threads);
+  std::int64_t at = 0;
+  for (std::int64_t b = 0; b < grouper.n_buckets(); ++b) {
+    const Bucket& k = grouper.bucket(b);
+    if (unique != nullptr && at != k.lo) {
+      std::memmove(unique + at, unique + k.lo, sizeof(std::int64_t) * static_cast<std::size_t>(k.n_unique));
+      std::memmove(starts + at, starts + k.lo, sizeof(std::int64_t) * static_cast<std::size_t>(k.n_unique));
+    }
+    at += k.n_unique;
+  }
+  if (starts != nullptr) starts[at] = grouper.size();
+  return at;
+}
+
+}  // namespace fastopt

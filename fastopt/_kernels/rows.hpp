@@ -1,0 +1,295 @@
+// Moving rows between tables and batches: gather, pooled gather, scatter-add, sums by group.
+//
+// Row numbers are checked where they are read; a bad one is skipped and its position reported.
+#pragma once
+
+#include <atomic>
+
+#include "grouping.hpp"
+#include "table.h"
+
+namespace fastopt {
+
+constexpr std::int64_t kTaskBytes = 1 << 16;
+constexpr std::int64_t kAloneBytes = 1 << 18;  // below, the caller works alone
+
+// Adds rows; short ones without a call.
+struct RowAdder {
+  int type;
+  std::int64_t width;
+  void (*add_run)(void*, const void*, const void*, std::ptrdiff_t);
+  void (*add_scaled_run)(void*, const void*, double, std::ptrdiff_t);
+
+  RowAdder(int type_, std::int64_t width_, const run_table* functions)
+      : type(type_), width(width_), add_run(functions->add[type_]),
+        add_scaled_run(functions->add_scaled[type_]) {}
+
+  std::int64_t row_size() const noexcept { return width * (type == 0 ? 4 : 8); }
+  void add(char* to, const char* from) const noexcept {
+    if (width >= 8) {
+      add_run(to, to, from, width);
+    } else if (type == 0) {
+      add_short<float>(to, from);
+    } else {
+      add_short<double>(to, from);
+    }
+  }
+  void add_scaled(char* to, const char* from, double c) const noexcept {
+    if (width >= 8) {
+      add_scaled_run(to, from, c, width);
+    } else if (type == 0) {
+      add_scaled_short<float>(to, from, static_cast<float>(c));
+    } else {
+      add_scaled_short<double>(to, from, c);
+    }
+  }
+
+ private:
+  template <class T>
+  void add_short(char* to, const char* from) const noexcept {
+    T* t = reinterpret_cast<T*>(to);
+    const T* f = reinterpret_cast<const T*>(from);
+    for (std::int64_t j = 0; j < width; ++j) t[j] = t[j] + f[j];
+  }
+  template <class T>
+  void add_scaled_short(char* to, const char* from, T c) const noexcept {
+    T* t = reinterpret_cast<T*>(to);
+    const T* f = reinterpret_cast<const T*>(from);
+    for (std::int64_t j = 0; j < width; ++j) t[j] = t[j] + c * f[j];
+  }
+};
+
+inline void copy_row(char* to, const char* from, std::int64_t size) noexcept {
+  switch (size) {  // a constant size is copied without a call
+    case 4: std::memcpy(to, from, 4); break;
+    case 8: std::memcpy(to, from, 8); break;
+    case 16: std::memcpy(to, from, 16); break;
+    case 32: std::memcpy(to, from, 32); break;
+    case 64: std::memcpy(to, from, 64); break;
+    case 128: std::memcpy(to, from, 128); break;
+    case 256: std::memcpy(to, from, 256); break;
+    default: std::memcpy(to, from, static_cast<std::size_t>(size));
+  }
+}
+
+inline void prefetch_row(const char* row, std::int64_t size) noexcept {
+  for (std::int64_t at = 0; at < size && at < 1024; at += 64) __builtin_prefetch(row + at, 0, 2);
+}
+
+inline std::int64_t prefetch_distance(std::int64_t row_size) noexcept {
+  return row_size <= 64 ? 64 : row_size <= 256 ? 32 : row_size <= 512 ? 16 : 8;
+}
+
+// Row numbers of either width, read once each: the array may change under us.
+struct Ids {
+  const void* data;
+  bool wide;
+  std::uint64_t n_rows;
+
+  std::int64_t at(std::int64_t k) const noexcept {
+    return wide ? *(static_cast<const volatile std::int64_t*>(data) + k)
+                : *(static_cast<const volatile std::int32_t*>(data) + k);
+  }
+  bool in_range(std::int64_t row) const noexcept { return static_cast<std::uint64_t>(row) < n_rows; }
+};
+
+// Positions of what is wrong, the smallest of all tasks.
+class FirstBad {
+ public:
+  void report(std::int64_t position) noexcept {
+    std::int64_t seen = first_.load(std::memory_order_relaxed);
+    while (position < seen && !first_.compare_exchange_weak(seen, position, std::memory_order_relaxed)) {
+    }
+  }
+  std::int64_t position() const noexcept {
+    const std::int64_t first = first_.load(std::memory_order_relaxed);
+    return first == INT64_MAX ? -1 : first;
+  }
+
+ private:
+  std::atomic<std::int64_t> first_{INT64_MAX};
+};
+
+struct Gather {
+  const char* table;
+  char* out;
+  Ids ids;
+  std::int64_t n, row_size, chunk;
+  FirstBad bad;
+
+  static void task(void* self, std::ptrdiff_t t) noexcept {
+    Gather& g = *static_cast<Gather*>(self);
+    const std::int64_t hi = std::min(g.n, (t + 1) * g.chunk), ahead = prefetch_distance(g.row_size);
+    for (std::int64_t k = t * g.chunk; k < hi; ++k) {
+      if (k + ahead < hi) {
+        const std::int64_t later = g.ids.at(k + ahead);
+        if (g.ids.in_range(later)) prefetch_row(g.table + later * g.row_size, g.row_size);
+      }
+      const std::int64_t row = g.ids.at(k);
+      if (g.ids.in_range(row)) {
+        copy_row(g.out + k * g.row_size, g.table + row * g.row_size, g.row_size);
+      } else {
+        g.bad.report(k);
+      }
+    }
+  }
+};
+
+// Returns the position of the first bad id, or -1.
+inline std::int64_t gather(const void* table, std::int64_t n_rows, std::int64_t row_size, const void* ids,
+                           bool wide, std::int64_t n, void* out, parallel_fn parallel, int threads) noexcept {
+  Gather g{static_cast<const char*>(table), static_cast<char*>(out),
+           {ids, wide, static_cast<std::uint64_t>(n_rows)}, n, row_size, 0, {}};
+  g.chunk = std::max<std::int64_t>(64, kTaskBytes / std::max<std::int64_t>(1, row_size));
+  const std::int64_t tasks = (n + g.chunk - 1) / g.chunk;
+  parallel(Gather::task, &g, tasks, n * row_size < kAloneBytes ? 1 : threads);
+  return g.bad.position();
+}
+
+struct PooledGather {
+  const char* table;
+  char* out;
+  Ids ids;
+  const std::int64_t* offsets;
+  const char* weights;
+  const char* scales;
+  std::int64_t n_ids, n_bags, chunk;
+  const RowAdder& adder;
+  void (*scale)(void*, double, std::ptrdiff_t);
+  FirstBad bad_id, bad_bag;
+
+  double number(const char* array, std::int64_t k) const noexcept {
+    return adder.type == 0 ? static_cast<double>(reinterpret_cast<const float*>(array)[k])
+                           : reinterpret_cast<const double*>(array)[k];
+  }
+
+  void bag(std::int64_t b) noexcept {
+    const std::int64_t size = adder.row_size(), ahead = prefetch_distance(size);
+    char* sum = out + b * size;
+    const std::int64_t lo = offsets[b], hi = offsets[b + 1];
+    std::memset(sum, 0, static_cast<std::size_t>(size));
+    if (lo < 0 || hi < lo || hi > n_ids) {
+      bad_bag.report(b);
+      return;
+    }
+    for (std::int64_t k = lo; k < hi; ++k) {
+      if (k + ahead < n_ids) {
+        const std::int64_t later = ids.at(k + ahead);
+        if (ids.in_range(later)) prefetch_row(table + later * size, size);
+      }
+      const std::int64_t row = ids.at(k);
+      if (!ids.in_range(row)) {
+        bad_id.report(k);
+      } else if (weights == nullptr) {
+        adder.add(sum, table + row * size);
+      } else {
+        adder.add_scaled(sum, table + row * size, number(weights, k));
+      }
+    }
+    if (scales != nullptr) scale(sum, number(scales, b), adder.width);
+  }
+  static void task(void* self, std::ptrdiff_t t) noexcept {
+    PooledGather& g = *static_cast<PooledGather*>(self);
+    const std::int64_t hi = std::min(g.n_bags, (t + 1) * g.chunk);
+    for (std::int64_t b = t * g.chunk; b < hi; ++b) g.bag(b);
+  }
+};
+
+struct Bad {
+  std::int64_t id, bag;  // positions, or -1
+};
+
+inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t width, int type, const void* ids,
+                         bool wide, std::int64_t n_ids, const std::int64_t* offsets, std::int64_t n_bags,
+                         const void* weights, const void* scales, void* out, const run_table* functions,
+                         parallel_fn parallel, int threads) noexcept {
+  const RowAdder adder(type, width, functions);
+  PooledGather g{static_cast<const char*>(table), static_cast<char*>(out),
+                 {ids, wide, static_cast<std::uint64_t>(n_rows)}, offsets,
+                 static_cast<const char*>(weights), static_cast<const char*>(scales), n_ids, n_bags, 0,
+                 adder, functions->scale[type], {}, {}};
+  const std::int64_t bytes = (n_ids + n_bags) * adder.row_size();
+  const std::int64_t per_bag = bytes / std::max<std::int64_t>(1, n_bags);
+  g.chunk = std::max<std::int64_t>(1, kTaskBytes / std::max<std::int64_t>(1, per_bag));
+  parallel(PooledGather::task, &g, (n_bags + g.chunk - 1) / g.chunk, bytes < kAloneBytes ? 1 : threads);
+  return {g.bad_id.position(), g.bad_bag.position()};
+}
+
+// table[row of item] += values[position of item], duplicates in order of arrival.
+struct ScatterAdd {
+  Grouper& grouper;
+  char* table;
+  const char* values;
+  const RowAdder& adder;
+
+  template <class Word>
+  void bucket(std::int64_t b) noexcept {
+    const std::int64_t n = grouper.bucket(b).hi - grouper.bucket(b).lo, size = adder.row_size();
+    const std::int64_t ahead = prefetch_distance(size);
+    const Item<Word>* items = grouper.items<Word>(b);
+    for (std::int64_t k = 0; k < n; ++k) {
+      if (k + ahead < n) {
+        prefetch_row(table + static_cast<std::int64_t>(items[k + ahead].row) * size, size);
+        prefetch_row(values + static_cast<std::int64_t>(items[k + ahead].position) * size, size);
+      }
+      adder.add(table + static_cast<std::int64_t>(items[k].row) * size,
+                values + static_cast<std::int64_t>(items[k].position) * size);
+    }
+  }
+  static void task(void* self, std::ptrdiff_t b) noexcept {
+    ScatterAdd& s = *static_cast<ScatterAdd*>(self);
+    s.grouper.wide() ? s.bucket<std::uint64_t>(b) : s.bucket<std::uint32_t>(b);
+  }
+};
+
+// Returns as Grouper::load; unless that is kFine nothing was added.
+inline std::int64_t scatter_add(void* table, std::int64_t n_rows, std::int64_t width, int type,
+                                const void* ids, bool wide, std::int64_t n, const void* values,
+                                const run_table* functions, parallel_fn parallel, int threads) noexcept {
+  const RowAdder adder(type, width, functions);
+  const int used = n * adder.row_size() < kAloneBytes ? 1 : threads;
+  Grouper grouper;
+  const std::int64_t status = grouper.load(ids, wide, n, n_rows, 0, parallel, used);
+  if (status != Grouper::kFine) return status;
+  if (!grouper.partition(parallel, used)) return Grouper::kNoMemory;
+  ScatterAdd s{grouper, static_cast<char*>(table), static_cast<const char*>(values), adder};
+  parallel(ScatterAdd::task, &s, grouper.n_buckets(), used);
+  return Grouper::kFine;
+}
+
+// out[s] = sum of values[positions[k]] over the k of a group, in order.
+struct SumGroups {
+  const std::int64_t* positions;
+  const std::int64_t* starts;
+  const std::int64_t* order;  // group of each row of out, null: as they are
+  const char* values;
+  char* out;
+  std::int64_t n_groups, chunk;
+  const RowAdder& adder;
+
+  static void task(void* self, std::ptrdiff_t t) noexcept {
+    const SumGroups& g = *static_cast<const SumGroups*>(self);
+    const std::int64_t hi = std::min(g.n_groups, (t + 1) * g.chunk), size = g.adder.row_size();
+    for (std::int64_t s = t * g.chunk; s < hi; ++s) {
+      const std::int64_t group = g.order == nullptr ? s : g.order[s];
+      char* sum = g.out + s * size;
+      copy_row(sum, g.values + g.positions[g.starts[group]] * size, size);
+      for (std::int64_t k = g.starts[group] + 1; k < g.starts[group + 1]; ++k) {
+        g.adder.add(sum, g.values + g.positions[k] * size);
+      }
+    }
+  }
+};
+
+inline void sum_groups(const std::int64_t* positions, const std::int64_t* starts, const std::int64_t* order,
+                       std::int64_t n_groups, std::int64_t n, const void* values, std::int64_t width, int type,
+                       void* out, const run_table* functions, parallel_fn parallel, int threads) noexcept {
+  const RowAdder adder(type, width, functions);
+  const std::int64_t bytes = n * adder.row_size();
+  SumGroups g{positions, starts, order, static_cast<const char*>(values), static_cast<char*>(out),
+              n_groups, 0, adder};
+  g.chunk = std::max<std::int64_t>(1, kTaskBytes / std::max<std::int64_t>(1, adder.row_size()));
+  parallel(SumGroups::task, &g, (n_groups + g.chunk - 1) / g.chunk, bytes < kAloneBytes ? 1 : threads);
+}
+
+}  // namespace fastopt

@@ -1,0 +1,287 @@
+// The sparse driver: one table, the look-ups of one gradient, any rule.
+//
+// It knows no rule: runs are called by pointer. Row numbers come from a Grouper, which has checked
+// them. The summed gradient of a row lives in a buffer in the first cache right before the rule
+// reads it, and nowhere else.
+#pragma once
+
+#include "grouping.hpp"
+#include "table.h"
+
+namespace fastopt {
+
+struct Table {
+  char* w;
+  char* slots[FASTOPT_MAX_SLOTS];
+  int n_slots;
+  std::int64_t n_rows;
+  std::int64_t width;  // elements of a row
+  int type;            // 0: float32, 1: float64
+  const rule_entry* rule;
+  bool every_row;      // rows without look-ups are updated too, with a gradient of 0
+};
+
+class SparseUpdate {
+ public:
+  static constexpr std::int64_t kBlock = 2048;    // elements of a buffer on the stack
+  static constexpr std::int64_t kStage = 256;     // elements of short rows updated in one run
+  static constexpr std::int64_t kShortRow = 8;    // rows with fewer elements are staged
+  static constexpr std::int64_t kAlone = 1 << 15; // elements below which the caller works alone
+
+  Grouper grouper;
+
+  // Returns as Grouper::load.
+  std::int64_t load(const Table& table, const void* indices, bool indices64, std::int64_t n,
+                    parallel_fn parallel, int threads) noexcept {
+    const std::int64_t bucket_rows =
+        table.every_row ? std::max<std::int64_t>(1, kAlone / std::max<std::int64_t>(1, table.width)) : 0;
+    counted_ = false;
+    return grouper.load(indices, indices64, n, table.n_rows, bucket_rows, parallel, threads);
+  }
+
+  // False: no memory, nothing was changed.
+  bool prepare(const Table& table, parallel_fn parallel, int threads) noexcept {
+    const std::int64_t work = (table.every_row ? table.n_rows : grouper.size()) * table.width;
+    threads_ = work < kAlone ? 1 : threads;
+    in_order_ = table.rule->sequential && threads_ == 1;
+    return in_order_ || grouper.partition(parallel, threads_);
+  }
+
+  void run(const Table& table, const void* values, const void* scalars, const run_table* functions,
+           parallel_fn parallel) noexcept {
+    table_ = &table;
+    values_ = static_cast<const char*>(values);
+    h_ = scalars;
+    run_ = table.rule->run[table.type];
+    add_ = functions->add[table.type];
+    item_size_ = table.type == 0 ? sizeof(float) : sizeof(double);
+    row_size_ = table.width * item_size_;
+    ahead_ = row_size_ <= 64 ? 64 : row_size_ <= 256 ? 32 : row_size_ <= 512 ? 16 : 8;
+    lines_ = std::min<std::int64_t>(16, (row_size_ + 63) / 64);
+    if (in_order_) {
+      grouper.wide() ? walk_in_order<std::uint64_t>() : walk_in_order<std::uint32_t>();
+    } else if (threads_ == 1) {
+      for (std::int64_t b = 0; b < grouper.n_buckets(); ++b) task(this, b);
+    } else {
+      parallel(task, this, grouper.n_buckets(), threads_);
+    }
+    counted_ = !table.rule->sequential;
+  }
+
+  // Unique rows of the look-ups loaded last, or Grouper::kNoMemory.
+  std::int64_t rows_touched(parallel_fn parallel, int threads) noexcept {
+    if (!counted_) {
+      const std::int64_t n = sort_all(grouper, nullptr, nullptr, nullptr, parallel, threads);
+      if (n < 0) return n;
+      counted_ = true;
+    }
+    return grouper.n_unique();
+  }
+
+ private:
+  static void task(void* self, std::ptrdiff_t b) noexcept {
+    SparseUpdate& u = *static_cast<SparseUpdate*>(self);
+    u.grouper.wide() ? u.walk<std::uint64_t>(b) : u.walk<std::uint32_t>(b);
+  }
+
+  template <class Word>
+  void walk(std::int64_t b) noexcept {
+    Bucket& bucket = grouper.bucket(b);
+    const std::int64_t n = bucket.hi - bucket.lo;
+    if (table_->rule->sequential) {
+      walk_each(grouper.items<Word>(b), n);
+    } else if (table_->every_row) {
+      bucket.n_unique = walk_every_row(grouper.sorted<Word>(b), n, bucket.first_row, bucket.end_row);
+    } else if (table_->width >= kShortRow) {
+      bucket.n_unique = walk_rows(grouper.sorted<Word>(b), n);
+    } else if (table_->type == 0) {
+      bucket.n_unique = walk_short_rows<float>(grouper.sorted<Word>(b), n);
+    } else {
+      bucket.n_unique = walk_short_rows<double>(grouper.sorted<Word>(b), n);
+    }
+  }
+
+  // Into the second cache, far ahead: the first one has few places for misses under way.
+  void prefetch(const char* p) const noexcept {
+    for (std::int64_t line = 0; line < lines_; ++line) __builtin_prefetch(p + line * 64, 0, 2);
+  }
+  void prefetch_row(std::int64_t row) const noexcept {
+    prefetch(table_->w + row * row_size_);
+    for (int s = 0; s < table_->n_slots; ++s) prefetch(table_->slots[s] + row * row_size_);
+  }
+  template <class Word>
+  void prefetch_item(const Item<Word>* items, std::int64_t k, std::int64_t n) const noexcept {
+    if (k >= n) return;
+    prefetch(values_ + static_cast<std::int64_t>(items[k].position) * row_size_);
+    if (items[k].row != items[k - 1].row) prefetch_row(static_cast<std::int64_t>(items[k].row));
+  }
+
+  void run_at(std::int64_t offset, const void* g, std::int64_t n) const noexcept {
+    void* slots[FASTOPT_MAX_SLOTS];
+    for (int s = 0; s < table_->n_slots; ++s) slots[s] = table_->slots[s] + offset;
+    run_(table_->w + offset, g, slots, h_, n);
+  }
+
+  // Rule over one row, by blocks of columns: a sum of duplicates fits the buffer.
+  template <class Word>
+  void update_row(std::int64_t row, const Item<Word>* items, std::int64_t n) const noexcept {
+    alignas(64) double sum[kBlock];
+    for (std::int64_t column = 0; column < table_->width; column += kBlock) {
+      const std::int64_t width = std::min(kBlock, table_->width - column);
+      const std::int64_t offset = column * item_size_;
+      const void* g = value(items[0]) + offset;
+      if (n > 1) {
+        add_(sum, g, value(items[1]) + offset, width);
+        for (std::int64_t k = 2; k < n; ++k) add_(sum, sum, value(items[k]) + offset, width);
+        g = sum;
+      }
+      run_at(row * row_size_ + offset, g, width);
+    }
+  }
+  template <class Word>
+  const char* value(const Item<Word>& item) const noexcept {
+    return values_ + static_cast<std::int64_t>(item.position) * row_size_;
+  }
+
+  template <class Word>
+  std::int64_t walk_rows(const Item<Word>* items, std::int64_t n) const noexcept {
+    std::int64_t n_unique = 0, end = 0;
+    for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
+    for (std::int64_t k = 0; k < n; k = end) {
+      const Word row = items[k].row;
+      for (end = k; end < n && items[end].row == row; ++end) prefetch_item(items, end + ahead_, n);
+      update_row(static_cast<std::int64_t>(row), items + k, end - k);
+      ++n_unique;
+    }
+    return n_unique;
+  }
+
+  // Rules that take duplicates one after the other.
+  template <class Word>
+  void walk_each(const Item<Word>* items, std::int64_t n) const noexcept {
+    for (std::int64_t k = 0; k < n; ++k) {
+      prefetch_item(items, k + ahead_, n);
+      update_row(static_cast<std::int64_t>(items[k].row), items + k, 1);
+    }
+  }
+  template <class Word>
+  void walk_in_order() const noexcept {
+    const Word* rows = grouper.rows<Word>();
+    const std::int64_t n = grouper.size();
+    for (std::int64_t k = 0; k < n; ++k) {
+      if (k + ahead_ < n) prefetch_row(static_cast<std::int64_t>(rows[k + ahead_]));
+      const Item<std::uint64_t> item{rows[k], static_cast<std::uint64_t>(k)};
+      update_row(static_cast<std::int64_t>(item.row), &item, 1);
+    }
+  }
+
+  // Rows of a few elements: gathered, updated in one run, scattered back.
+  template <class T, class Word>
+  std::int64_t walk_short_rows(const Item<Word>* items, std::int64_t n) const noexcept {
+    alignas(64) T stage[2 + FASTOPT_MAX_SLOTS][kStage];
+    T* w = stage[0];
+    T* g = stage[1];
+    void* slots[FASTOPT_MAX_SLOTS];
+    for (int s = 0; s < table_->n_slots; ++s) slots[s] = stage[2 + s];
+    const std::int64_t width = table_->width;
+    const std::int64_t capacity = kStage / std::max<std::int64_t>(1, width);
+    std::int64_t rows[kStage];
+    std::int64_t n_unique = 0, staged = 0;
+    for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
+    for (std::int64_t k = 0; k < n;) {
+      const Word row = items[k].row;
+      const std::int64_t at = staged * width;
+      copy(g + at, reinterpret_cast<const T*>(value(items[k])), width);
+      prefetch_item(items, k + ahead_, n);
+      for (++k; k < n && items[k].row == row; ++k) {
+        const T* v = reinterpret_cast<const T*>(value(items[k]));
+        for (std::int64_t j = 0; j < width; ++j) g[at + j] += v[j];
+        prefetch_item(items, k + ahead_, n);
+      }
+      rows[staged] = static_cast<std::int64_t>(row);
+      copy(w + at, element<T>(table_->w, row), width);
+      for (int s = 0; s < table_->n_slots; ++s) {
+        copy(stage[2 + s] + at, element<T>(table_->slots[s], row), width);
+      }
+      ++n_unique;
+      if (++staged < capacity && k < n) continue;
+      run_(w, g, slots, h_, staged * width);
+      for (std::int64_t r = 0; r < staged; ++r) {
+        copy(element<T>(table_->w, rows[r]), w + r * width, width);
+        for (int s = 0; s < table_->n_slots; ++s) {
+          copy(element<T>(table_->slots[s], rows[r]), stage[2 + s] + r * width, width);
+        }
+      }
+      staged = 0;
+    }
+    return n_unique;
+  }
+  template <class T>
+  T* element(char* base, std::int64_t row) const noexcept {
+    return reinterpret_cast<T*>(base + row * row_size_);
+  }
+  template <class T>
+  static void copy(T* to, const T* from, std::int64_t n) noexcept {
+    for (std::int64_t j = 0; j < n; ++j) to[j] = from[j];
+  }
+
+  // All rows of a range, in blocks whose gradient is laid out densely in the buffer.
+  template <class Word>
+  std::int64_t walk_every_row(const Item<Word>* items, std::int64_t n, std::int64_t row,
+                              std::int64_t end_row) const noexcept {
+    static const double zeros[kBlock] = {};
+    alignas(64) double buffer[kBlock];
+    char* g = reinterpret_cast<char*>(buffer);
+    const std::int64_t width = table_->width;
+    std::int64_t n_unique = 0, k = 0;
+    if (width > kBlock) {
+      for (; row < end_row; ++row) {
+        std::int64_t end = k;
+        while (end < n && static_cast<std::int64_t>(items[end].row) == row) ++end;
+        if (end > k) {
+          update_row(row, items + k, end - k);
+          ++n_unique;
+        } else {
+          for (std::int64_t column = 0; column < width; column += kBlock) {
+            run_at(row * row_size_ + column * item_size_, zeros, std::min(kBlock, width - column));
+          }
+        }
+        k = end;
+      }
+      return n_unique;
+    }
+    const std::int64_t block_rows = kBlock / std::max<std::int64_t>(1, width);
+    for (std::int64_t k2 = 1; k2 < std::min(ahead_, n); ++k2) prefetch(value(items[k2]));
+    for (; row < end_row; row += block_rows) {
+      const std::int64_t rows = std::min(block_rows, end_row - row);
+      const bool touched = k < n && static_cast<std::int64_t>(items[k].row) < row + rows;
+      if (touched) std::memset(g, 0, static_cast<std::size_t>(rows * row_size_));
+      std::int64_t last = -1;
+      for (; k < n && static_cast<std::int64_t>(items[k].row) < row + rows; ++k) {
+        if (k + ahead_ < n) prefetch(value(items[k + ahead_]));
+        const std::int64_t r = static_cast<std::int64_t>(items[k].row);
+        char* sum = g + (r - row) * row_size_;
+        if (r != last) {
+          std::memcpy(sum, value(items[k]), static_cast<std::size_t>(row_size_));
+          ++n_unique;
+        } else {
+          add_(sum, sum, value(items[k]), width);
+        }
+        last = r;
+      }
+      run_at(row * row_size_, touched ? static_cast<const void*>(g) : zeros, rows * width);
+    }
+    return n_unique;
+  }
+
+  const Table* table_ = nullptr;
+  const char* values_ = nullptr;
+  const void* h_ = nullptr;
+  run_fn run_ = nullptr;
+  void (*add_)(void*, const void*, const void*, std::ptrdiff_t) = nullptr;
+  std::int64_t item_size_ = 0, row_size_ = 0, ahead_ = 0, lines_ = 0;
+  int threads_ = 1;
+  bool in_order_ = false, counted_ = false;
+};
+
+}  // namespace fastopt
