@@ -75,7 +75,7 @@ def set_num_threads(n: SupportsIndex) -> None:
     _pool.set_num_threads(_checked(n))
 
 
-class num_threads:  # noqa: N801 - reads as a function where it is used
+class num_threads:
     """Context manager that sets the number of threads and restores the one before.
 
     The setting belongs to the process: it also reaches other Python threads meanwhile.

@@ -1,0 +1,67 @@
+# Everything runs on the installed wheel, from a virtual environment made on first use.
+# Needs: make, gcc, g++, Python 3.11 or newer with its headers and its venv module.
+# Another place or another Python: make test VENV=/tmp/v PYTHON=python3.13
+
+PYTHON ?= python3
+VENV ?= .venv
+
+# -P: the checkout must not hide the installed package (its kernels aren't compiled in place).
+RUN := $(VENV)/bin/python -P
+PIP := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check
+
+GENERATED := -name '*.so' -o -name '*.c' -o -name '_*.cpp' -o -name '*.pxi' -o -name '_run_*.pyx'
+SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE \
+	$(shell find fastopt -type f ! -path '*/__pycache__/*' ! \( $(GENERATED) \))
+
+.PHONY: help demo test bench lint build clean
+help:
+	@echo "make demo   train a wide-and-deep model on the Census Income data"
+	@echo "make test   run all tests, with coverage"
+	@echo "make bench  measure speed"
+	@echo "make lint   check style and types"
+	@echo "make build  build the wheel into dist/"
+	@echo "make clean  remove everything that was built, and $(VENV)"
+
+demo: $(VENV)/installed
+	$(RUN) -m fastopt $(ARGS)
+
+# For a part: make test ARGS="tests/test_threads.py --no-cov"
+test: $(VENV)/installed-test
+	$(RUN) -m pytest --cov $(ARGS)
+
+bench: $(VENV)/installed-bench
+	$(RUN) bench/run.py $(ARGS)
+
+lint: $(VENV)/installed-lint
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint fastopt
+	$(RUN) -m mypy
+
+build: $(VENV)/wheel
+	mkdir -p dist
+	cp $(VENV)/wheels/fastopt-*.whl dist/
+
+clean:
+	rm -rf build dist fastopt.egg-info "$(VENV)"
+	find fastopt -type f \( $(GENERATED) \) -delete
+
+# setuptools would carry modules that no longer exist from an old build/lib into the wheel.
+$(VENV)/wheel: $(SOURCES) $(VENV)/created
+	rm -rf build/lib* build/bdist* $(VENV)/wheels
+	$(PIP) wheel --no-deps --wheel-dir $(VENV)/wheels .
+	@touch $@
+
+$(VENV)/installed: $(VENV)/wheel
+	$(PIP) install $(VENV)/wheels/fastopt-*.whl
+	$(PIP) install --no-deps --force-reinstall $(VENV)/wheels/fastopt-*.whl
+	@touch $@
+
+$(VENV)/installed-%: $(VENV)/installed
+	$(PIP) install "$$(echo $(VENV)/wheels/fastopt-*.whl)[$*]"
+	@touch $@
+
+$(VENV)/created:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv "$(VENV)"
+	@touch $@
