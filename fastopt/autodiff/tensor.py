@@ -1,0 +1,652 @@
+"""What is differentiated: `Differentiable`, `Tensor`, and the `Node` that remembers how a value was made.
+
+The three know neither NumPy's functions nor their derivatives. NumPy hands every function called on a
+`Differentiable` to `__array_ufunc__` or `__array_function__`, which look it up in `HANDLERS`; the modules
+of `numpy_vjps` fill that table.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from fastopt.autodiff.recording import current
+
+__all__ = ["Differentiable", "Node", "Tensor"]
+
+Array = np.ndarray[Any, Any]
+
+HANDLERS: dict[Any, Callable[..., Any]] = {}
+"""NumPy function or ufunc, or (ufunc, method name) -> what is called instead."""
+
+next_id = count().__next__
+
+
+class Node:
+    """One recorded operation.
+
+    A node refers to its inputs, never to its output, so a graph has no cycles and is freed as soon as
+    nobody holds a tensor of it.
+
+    Attributes
+    ----------
+    id : int
+        Larger than the id of every node that it was computed from.
+    operation : Primitive
+        What was called.
+    argnums : tuple of int
+        Positions of the arguments that gradients flow to.
+    parents : tuple of (Node or Differentiable)
+        For each of these positions, the node that made the argument or, if none did, the argument.
+    args, kwargs
+        The arguments of the call, as values. Where the derivative reads only shape and dtype of an
+        argument, the parent stands in its place.
+    ans
+        The result, or None if the derivative does not read it.
+    shape, dtype
+        Those of the result.
+    reads : tuple of (Differentiable, int)
+        The variables whose values were read outside a `Recording`, and their versions then.
+    """
+
+    __slots__ = (
+        "id",
+        "operation",
+        "argnums",
+        "parents",
+        "args",
+        "kwargs",
+        "ans",
+        "shape",
+        "dtype",
+        "reads",
+    )
+
+    def __init__(
+        self,
+        operation: Any,
+        argnums: tuple[int, ...],
+        parents: tuple[Any, ...],
+        args: Any,
+        kwargs: dict[str, Any],
+        ans: Any,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        reads: tuple[tuple[Any, int], ...],
+    ) -> None:
+        self.id = next_id()
+        self.operation = operation
+        self.argnums = argnums
+        self.parents = parents
+        self.args = args
+        self.kwargs = kwargs
+        self.ans = ans
+        self.shape = shape
+        self.dtype = dtype
+        self.reads = reads
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of the result."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the result."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+
+class Form:
+    """Shape and dtype of an array whose values a derivative does not need."""
+
+    __slots__ = ("shape", "dtype")
+
+    def __init__(self, array: Array) -> None:
+        self.shape = array.shape
+        self.dtype = array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+
+def value_of(x: Any) -> Any:
+    """Return `x` with every `Differentiable` in it, also in lists, tuples and dicts, made its value."""
+    if isinstance(x, Differentiable):
+        return x._read()
+    if type(x) in (list, tuple):
+        return type(x)(value_of(item) for item in x)
+    if type(x) is dict:
+        return {key: value_of(item) for key, item in x.items()}
+    return x
+
+
+def holds_differentiable(x: Any) -> bool:
+    """Say whether `x` is a `Differentiable`, or a list, tuple or dict that holds one at any depth."""
+    if isinstance(x, Differentiable):
+        return True
+    if type(x) in (list, tuple):
+        return any(holds_differentiable(item) for item in x)
+    if type(x) is dict:
+        return any(holds_differentiable(item) for item in x.values())
+    return False
+
+
+def name_of(function: Any) -> str:
+    """Return the name under which users know a function: ``numpy.linalg.svd``."""
+    if isinstance(function, np.ufunc):
+        return f"numpy.{function.__name__}"
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None) or repr(function)
+    return f"{module}.{name}" if module else name
+
+
+def unsupported(what: str) -> TypeError:
+    """Return the error for a function that autodiff does not know."""
+    return TypeError(
+        f"{what} has no recorded form: its derivative is not known to fastopt. Call it on plain arrays "
+        "(np.asarray(x), without gradient), write it with supported functions, or teach it with "
+        "fastopt.primitive and fastopt.defvjp"
+    )
+
+
+def _defers(other: Any) -> bool:
+    return getattr(type(other), "__array_ufunc__", 0) is None
+
+
+def _binary(ufunc: np.ufunc, symbol: str) -> tuple[Any, Any]:
+    def forward(self: Any, other: Any) -> Any:
+        return NotImplemented if _defers(other) else HANDLERS[ufunc](self, other)
+
+    def reflected(self: Any, other: Any) -> Any:
+        return NotImplemented if _defers(other) else HANDLERS[ufunc](other, self)
+
+    forward.__name__, reflected.__name__ = f"__{symbol}__", f"__r{symbol}__"
+    return forward, reflected
+
+
+def _in_place(symbol: str) -> Any:
+    def refuse(self: Any, other: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} {symbol}= value is not recorded: write x = x {symbol} value for a new tensor, or "
+            "change a variable with assign, assign_add or assign_sub"
+        )
+
+    return refuse
+
+
+class Differentiable(NDArrayOperatorsMixin):
+    """What gradients can be taken with respect to: the base of `Tensor` and of ``Variable``.
+
+    NumPy's functions and operators work on it and, where `recording` says so, are recorded.
+
+    Comparisons are elementwise and return plain arrays, as NumPy's do; hashing is by identity. So
+    differentiable objects may be keys of dicts and weak dicts, which compare identity first, but ``x in
+    some_list`` compares elements and should be ``any(x is y for y in some_list)``.
+
+    A subclass that owns storage gives `_read`, `dtype`, `shape`, and where it can `_read_rows`. It raises
+    its `_version` by one whenever its values change in place.
+
+    Attributes
+    ----------
+    dtype : dtype
+    shape : tuple of int
+    name : str
+    """
+
+    __slots__ = ()
+    __array_priority__ = 1000.0
+    __hash__ = object.__hash__
+
+    _node: Node | None = None
+    _trainable: bool = False
+    _version: int = 0
+
+    # ------------------------------------------------------------------ what a subclass gives
+
+    def _read(self) -> Array:
+        """Return the current value, which the caller does not write to."""
+        raise NotImplementedError
+
+    def _read_rows(self, ids: Array) -> Array:
+        """Return fresh rows of axis 0; `ids` are 1-D and in range."""
+        return np.take(self._read(), ids, axis=0)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the value."""
+        return self._read().dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return self._read().shape
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    # ------------------------------------------------------------------ what an array has
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def T(self) -> Any:
+        """The transpose."""
+        return np.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        """The transpose of the last two axes."""
+        if self.ndim < 2:
+            raise ValueError(f"matrix transpose needs at least two axes, got shape {self.shape}")
+        return np.swapaxes(self, -1, -2)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-d " + type(self).__name__)
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError(f"iteration over a 0-d {type(self).__name__}")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __contains__(self, x: Any) -> bool:
+        return bool(np.any(self._read() == value_of(x)))
+
+    def __getitem__(self, index: Any) -> Any:
+        return HANDLERS[operator.getitem](self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} does not support item assignment: build a new value (np.where, np.concatenate), "
+            "or change a variable with assign, assign_add or assign_sub"
+        )
+
+    # ------------------------------------------------------------------ leaving the graph
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        value = np.asarray(self._read())
+        if copy:
+            return np.array(value, dtype=dtype, copy=True)
+        if dtype is not None and value.dtype != dtype:
+            if copy is False:
+                raise ValueError(
+                    f"cannot make an array of dtype {np.dtype(dtype)} from {self!r} without a copy"
+                )
+            return value.astype(dtype)
+        # A view that cannot be written: recorded operations may still need the values.
+        view = value.view()
+        view.flags.writeable = False
+        return view
+
+    def item(self) -> Any:
+        """Return the only element as a Python number.
+
+        Returns
+        -------
+        int or float or complex or bool
+            The element. It carries no gradient.
+
+        Raises
+        ------
+        ValueError
+            If there is not exactly one element.
+        """
+        return np.asarray(self._read()).item()
+
+    def tolist(self) -> Any:
+        """Return the value as nested lists of Python numbers."""
+        return np.asarray(self._read()).tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self._read())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        return operator.index(self._read())  # type: ignore[arg-type]
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    # ------------------------------------------------------------------ NumPy's protocols
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        handler = HANDLERS.get(ufunc if method == "__call__" else (ufunc, method))
+        if handler is not None:
+            return handler(*inputs, **kwargs)
+        if not current().records and not holds_differentiable(kwargs.get("out")):
+            return getattr(ufunc, method)(*value_of(inputs), **value_of(kwargs))
+        name = name_of(ufunc)
+        raise unsupported(name if method == "__call__" else f"{name}.{method}")
+
+    def __array_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        handler = HANDLERS.get(function)
+        if handler is not None:
+            return handler(*args, **kwargs)
+        if not current().records and not holds_differentiable(kwargs.get("out")):
+            return function(*value_of(args), **value_of(kwargs))
+        raise unsupported(name_of(function))
+
+    __add__, __radd__ = _binary(np.add, "add")
+    __sub__, __rsub__ = _binary(np.subtract, "sub")
+    __mul__, __rmul__ = _binary(np.multiply, "mul")
+    __truediv__, __rtruediv__ = _binary(np.true_divide, "truediv")
+    __matmul__, __rmatmul__ = _binary(np.matmul, "matmul")
+
+    def __neg__(self) -> Any:
+        return HANDLERS[np.negative](self)
+
+    def __pos__(self) -> Any:
+        return HANDLERS[np.positive](self)
+
+    def __pow__(self, other: Any, modulo: None = None) -> Any:
+        if modulo is not None or _defers(other):
+            return NotImplemented
+        # As ndarray has it: x ** 2 is a square, which is faster and exact.
+        if type(other) in (int, float) and other == 2:
+            return HANDLERS[np.square](self)
+        return HANDLERS[np.power](self, other)
+
+    __iadd__ = _in_place("+")
+    __isub__ = _in_place("-")
+    __imul__ = _in_place("*")
+    __itruediv__ = _in_place("/")
+    __ifloordiv__ = _in_place("//")
+    __imod__ = _in_place("%")
+    __ipow__ = _in_place("**")
+    __imatmul__ = _in_place("@")
+    __ilshift__ = _in_place("<<")
+    __irshift__ = _in_place(">>")
+    __iand__ = _in_place("&")
+    __ixor__ = _in_place("^")
+    __ior__ = _in_place("|")
+
+    # ------------------------------------------------------------------ ndarray's methods
+
+    def reshape(self, *shape: Any, order: Any = "C") -> Any:
+        """Return the value in another shape; see `numpy.reshape`."""
+        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
+
+    def ravel(self, order: Any = "C") -> Any:
+        """Return the value with one axis; see `numpy.ravel`."""
+        return np.ravel(self, order=order)
+
+    def flatten(self, order: Any = "C") -> Any:
+        """Return the value with one axis; see `numpy.ravel`."""
+        return np.ravel(self, order=order)
+
+    def transpose(self, *axes: Any) -> Any:
+        """Return the value with its axes permuted; see `numpy.transpose`."""
+        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
+            axes = axes[0]
+        return np.transpose(self, axes or None)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        """Return the value with two axes swapped; see `numpy.swapaxes`."""
+        return np.swapaxes(self, axis1, axis2)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        """Return the value without axes of length one; see `numpy.squeeze`."""
+        return np.squeeze(self, axis=axis)
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        """Return the sum; see `numpy.sum`."""
+        return np.sum(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+
+    def prod(
+        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False
+    ) -> Any:
+        """Return the product; see `numpy.prod`."""
+        return np.prod(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+
+    def mean(
+        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False
+    ) -> Any:
+        """Return the mean; see `numpy.mean`."""
+        return np.mean(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+
+    def var(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+    ) -> Any:
+        """Return the variance; see `numpy.var`."""
+        return np.var(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims)
+
+    def std(
+        self,
+        axis: Any = None,
+        dtype: Any = None,
+        out: None = None,
+        ddof: float = 0,
+        keepdims: bool = False,
+    ) -> Any:
+        """Return the standard deviation; see `numpy.std`."""
+        return np.std(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims)
+
+    def max(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        """Return the maximum; see `numpy.max`."""
+        return np.max(self, axis=axis, out=out, keepdims=keepdims)
+
+    def min(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        """Return the minimum; see `numpy.min`."""
+        return np.min(self, axis=axis, out=out, keepdims=keepdims)
+
+    def cumsum(self, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
+        """Return the running sum; see `numpy.cumsum`."""
+        return np.cumsum(self, axis=axis, dtype=dtype, out=out)
+
+    def dot(self, other: Any) -> Any:
+        """Return the dot product; see `numpy.dot`."""
+        return np.dot(self, other)
+
+    def clip(self, min: Any = None, max: Any = None) -> Any:
+        """Return the value limited to an interval; see `numpy.clip`."""
+        return np.clip(self, min, max)
+
+    def take(self, indices: Any, axis: int | None = None) -> Any:
+        """Return elements along an axis; see `numpy.take`."""
+        return np.take(self, indices, axis=axis)
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Any:
+        """Return the value with elements repeated; see `numpy.repeat`."""
+        return np.repeat(self, repeats, axis=axis)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """Return diagonals; see `numpy.diagonal`."""
+        return np.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """Return the sum along diagonals; see `numpy.trace`."""
+        return np.trace(self, offset=offset, axis1=axis1, axis2=axis2)
+
+    def astype(self, dtype: Any) -> Any:
+        """Return the value in another dtype; integers and booleans carry no gradient."""
+        return HANDLERS["astype"](self, dtype)
+
+    def copy(self) -> Any:
+        """Return a copy through which gradients flow."""
+        return np.copy(self)
+
+    def argmax(self, axis: int | None = None) -> Any:
+        """Return where the maximum is, as a plain array; see `numpy.argmax`."""
+        return np.argmax(self, axis=axis)
+
+    def argmin(self, axis: int | None = None) -> Any:
+        """Return where the minimum is, as a plain array; see `numpy.argmin`."""
+        return np.argmin(self, axis=axis)
+
+    def argsort(self, axis: int = -1, kind: Any = None) -> Any:
+        """Return the order that sorts, as a plain array; see `numpy.argsort`."""
+        return np.argsort(self, axis=axis, kind=kind)
+
+    def all(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Say whether all elements are true, as a plain array; see `numpy.all`."""
+        return np.all(self, axis=axis, keepdims=keepdims)
+
+    def any(self, axis: Any = None, keepdims: bool = False) -> Any:
+        """Say whether any element is true, as a plain array; see `numpy.any`."""
+        return np.any(self, axis=axis, keepdims=keepdims)
+
+    def round(self, decimals: int = 0) -> Any:
+        """Return rounded values, as a plain array; see `numpy.round`."""
+        return np.round(self, decimals)
+
+
+class Tensor(Differentiable):
+    """A value, and the operation and inputs that made it.
+
+    Users rarely make one: operations on variables return them. One that is made from a value is a constant
+    with respect to which gradients can be taken.
+
+    A tensor does not change. ``t += x`` makes a new one and gives it the name `t`.
+
+    Parameters
+    ----------
+    value : array_like
+        Copied.
+    dtype : dtype, optional
+        That of the copy.
+    name : str, optional
+        What messages call it.
+
+    Raises
+    ------
+    TypeError
+        If `value` is no array of numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastopt.autodiff import Tensor, gradients
+    >>> x = Tensor([1.0, 2.0])
+    >>> y = np.sum(x * x)
+    >>> float(y)
+    5.0
+    >>> gradients(y, x)
+    [array([2., 4.])]
+    """
+
+    __slots__ = ("_value", "_node", "_name", "__weakref__")
+
+    _value: Any
+    _name: str | None
+
+    def __init__(self, value: Any, dtype: Any = None, name: str | None = None) -> None:
+        array = np.array(value, dtype=dtype)
+        if array.dtype.kind in "OSUMm":
+            raise TypeError(f"value must be an array of numbers, got dtype {array.dtype}")
+        self._value = array
+        self._node = None
+        self._name = name
+
+    @classmethod
+    def _of(cls, value: Any, node: Node) -> Tensor:
+        """Wrap the result of an operation; nothing is copied."""
+        self = cls.__new__(cls)
+        self._value = value
+        self._node = node
+        self._name = None
+        return self
+
+    def _read(self) -> Array:
+        return self._value  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the value."""
+        return self._value.dtype  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return self._value.shape  # type: ignore[no-any-return]
+
+    @property
+    def name(self) -> str:
+        """The name that was given, or that of the operation."""
+        if self._name is not None:
+            return self._name
+        return "Tensor" if self._node is None else str(self._node.operation.name)
+
+    @property
+    def value(self) -> Array:
+        """The value as a read-only array."""
+        return self.__array__()
+
+    def numpy(self) -> Array:
+        """Return a copy of the value."""
+        return np.array(self._value)
+
+    def __repr__(self) -> str:
+        value = np.asarray(self._value)
+        with np.printoptions(threshold=20, edgeitems=2, precision=6):
+            text = np.array2string(value, separator=", ", prefix="Tensor(")
+        name = "" if self._name is None and self._node is None else f", name={self.name!r}"
+        return f"Tensor({text}, shape={value.shape}, dtype={value.dtype}{name})"
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Tensor cannot be pickled: its history cannot; pickle np.asarray(tensor)")
+
+    # A tensor never changes, so `t += x` may mean `t = t + x`, as for Python's own numbers.
+    __iadd__ = Differentiable.__add__
+    __isub__ = Differentiable.__sub__
+    __imul__ = Differentiable.__mul__
+    __itruediv__ = Differentiable.__truediv__
+    __imatmul__ = Differentiable.__matmul__
+    __ipow__ = Differentiable.__pow__
