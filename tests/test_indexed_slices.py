@@ -108,7 +108,7 @@ class TestConstructor:
         assert IndexedSlices(values, rows, (2, 2)).to_dense().tolist() == [[1, 1], [1, 1]]
 
     def test_a_matrix_loses_its_class(self) -> None:
-        s = IndexedSlices(np.matrix([[1.0, 2.0]]), [0])
+        s = IndexedSlices(np.array([[1.0, 2.0]]).view(np.matrix), [0])
         assert type(s.values) is np.ndarray
 
     def test_bfloat16_becomes_float32(self) -> None:
