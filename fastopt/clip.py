@@ -1,0 +1,501 @@
+"""Clipping of gradients: dense, sparse, absent, and recorded.
+
+A sparse gradient is clipped as the gradient that it stands for: rows of one index are summed first,
+and what is returned lists every index once. TensorFlow clips the stored rows as they are, so that
+its norm of a gradient depends on how often a row happens to be listed; ``merge_repeated=False``
+gives its numbers.
+
+Sums of squares are taken in float64 and in a fixed order: a norm has the same bits for every number
+of threads, and squares of float32 numbers do not overflow. Where squares of float64 numbers would,
+the norm is computed again from scaled numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fastopt._arrays import contiguous, shown
+from fastopt._kernels._aggregate import sum_of_squares
+from fastopt._validate import Real
+from fastopt.autodiff import Differentiable, defvjp, defvjp_argnums, primitive
+from fastopt.conversion import as_gradient
+from fastopt.indexed_slices import IndexedSlices
+
+Array = np.ndarray[Any, Any]
+Gradient = Array | IndexedSlices
+
+# Below this a sum of squares may have lost terms to the subnormal range of float64.
+_TINY_SQUARES = 2.0**-960
+
+
+def clip_by_value(
+    t: Any,
+    clip_value_min: Any,
+    clip_value_max: Any,
+    name: str | None = None,
+    *,
+    merge_repeated: bool = True,
+) -> Any:
+    """Limit every element to an interval: ``max(min(t, clip_value_max), clip_value_min)``.
+
+    Parameters
+    ----------
+    t : array_like, IndexedSlices, Variable or Tensor
+        What to clip. Of slices only the listed rows are clipped, also where 0 is outside the
+        interval.
+    clip_value_min, clip_value_max : array_like
+        The interval, broadcast to the shape of `t` (of slices: of their rows). If they cross,
+        `clip_value_min` wins.
+    name : str, optional
+        Not used.
+    merge_repeated : bool, default True
+        Sum rows of one index before clipping, which TensorFlow does not do.
+
+    Returns
+    -------
+    ndarray, IndexedSlices or Tensor
+        Of the kind, shape and dtype of `t`. NaN stays NaN.
+
+    Raises
+    ------
+    TypeError
+        If `t` or a limit is no array of numbers, or `t` holds integers and a limit does not.
+    ValueError
+        If a limit does not broadcast to the shape of `t`.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> import numpy as np
+    >>> fo.clip.clip_by_value(np.array([-5.0, 2.0, 6.0]), -4.4, 4.4)
+    array([-4.4,  2. ,  4.4])
+    """
+    if isinstance(t, Differentiable):
+        low = _bound("clip_value_min", clip_value_min, t.dtype, t.shape)
+        high = _bound("clip_value_max", clip_value_max, t.dtype, t.shape)
+        return np.maximum(np.minimum(t, high), low)
+    if isinstance(t, np.ndarray | np.generic) and t.dtype.kind in "iu":
+        read: Any = np.asarray(t)  # integers stay integers here: nothing is computed
+    else:
+        read = _read(t, "t", merge_repeated)
+    values = _values(read)
+    low = _bound("clip_value_min", clip_value_min, values.dtype, values.shape)
+    high = _bound("clip_value_max", clip_value_max, values.dtype, values.shape)
+    return _like(read, np.maximum(np.minimum(values, high), low))
+
+
+def clip_by_norm(
+    t: Any,
+    clip_norm: Any,
+    axes: int | Sequence[int] | None = None,
+    name: str | None = None,
+    *,
+    merge_repeated: bool = True,
+) -> Any:
+    """Scale down to a Euclidean norm: ``t * clip_norm / max(norm(t), clip_norm)``.
+
+    Parameters
+    ----------
+    t : array_like, IndexedSlices, Variable or Tensor
+        What to clip.
+    clip_norm : float
+        The largest norm. A negative one counts as 0.
+    axes : int or sequence of int, optional
+        Axes over which norms are taken, one norm for each position on the others. By default one
+        norm of all elements. Axis 0 of slices is that of the listed rows.
+    name : str, optional
+        Not used.
+    merge_repeated : bool, default True
+        Sum rows of one index first, so that the norm is that of the gradient. TensorFlow takes
+        that of the rows as they are stored.
+
+    Returns
+    -------
+    ndarray, IndexedSlices or Tensor
+        Of the kind, shape and dtype of `t`; `t` itself if nothing has to be scaled.
+
+    Raises
+    ------
+    TypeError
+        If `t` is no array of real numbers or `clip_norm` no number.
+    ValueError
+        If `clip_norm` is not finite or an axis does not exist.
+
+    Notes
+    -----
+    With an infinite norm finite elements become 0 and infinite ones NaN, as in TensorFlow; a norm
+    that is not a number makes all elements NaN.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> import numpy as np
+    >>> fo.clip.clip_by_norm(np.array([[-3.0, 0.0], [4.0, 0.0]]), 4.0)
+    array([[-2.4,  0. ],
+           [ 3.2,  0. ]])
+    >>> fo.clip.clip_by_norm(fo.IndexedSlices([[3.0, 4.0]], [2]), 1.0).values
+    array([[0.6, 0.8]])
+    """
+    limit = max(_number("clip_by_norm", "clip_norm", clip_norm), 0.0)
+    if isinstance(t, Differentiable):
+        return _recorded_by_norm(_floating(t), limit, _axes(axes, t.ndim))
+    read = _read(t, "t", merge_repeated)
+    values = _values(read)
+    return _like(read, _by_norm(values, limit, _axes(axes, values.ndim)))
+
+
+def clip_by_average_norm(
+    t: Any, clip_norm: Any, name: str | None = None, *, merge_repeated: bool = True
+) -> Any:
+    """Scale down to a norm per element: ``t * clip_norm * min(N / norm(t), 1 / clip_norm)``.
+
+    The average norm is the Euclidean norm divided by the number N of elements, as TensorFlow
+    has it.
+
+    Parameters
+    ----------
+    t : array_like, IndexedSlices, Variable or Tensor
+        What to clip. Of slices, N counts the elements of the listed rows.
+    clip_norm : float
+        The largest average norm. With a negative one nothing is clipped, as in TensorFlow.
+    name : str, optional
+        Not used.
+    merge_repeated : bool, default True
+        Sum rows of one index first; N counts such a row once. TensorFlow takes the rows as they
+        are stored.
+
+    Returns
+    -------
+    ndarray, IndexedSlices or Tensor
+        Of the kind, shape and dtype of `t`; `t` itself if nothing has to be scaled.
+
+    Raises
+    ------
+    TypeError
+        If `t` is no array of real numbers or `clip_norm` no number.
+    ValueError
+        If `clip_norm` is not finite.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> fo.clip.clip_by_average_norm([3.0, 4.0], 1.0)
+    array([1.2, 1.6])
+    """
+    limit = _number("clip_by_average_norm", "clip_norm", clip_norm)
+    if limit < 0.0:
+        limit = math.inf
+    if isinstance(t, Differentiable):
+        return _recorded_by_norm(_floating(t), limit * max(t.size, 1), None)
+    read = _read(t, "t", merge_repeated)
+    values = _values(read)
+    return _like(read, _by_norm(values, limit * max(values.size, 1), None))
+
+
+def global_norm(t_list: Any, name: str | None = None, *, merge_repeated: bool = True) -> Any:
+    """Return the Euclidean norm of several gradients taken as one: ``sqrt(sum of all squares)``.
+
+    Parameters
+    ----------
+    t_list : sequence of (array_like, IndexedSlices, Variable, Tensor or None)
+        The gradients; ``None`` is passed over.
+    name : str, optional
+        Not used.
+    merge_repeated : bool, default True
+        Sum rows of one index first, which TensorFlow does not do.
+
+    Returns
+    -------
+    float or Tensor
+        A Tensor if an entry is a Variable or a Tensor. 0 for an empty list.
+
+    Raises
+    ------
+    TypeError
+        If `t_list` is no sequence (a string, a generator, an array), or an entry is no array of
+        real numbers.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> fo.clip.global_norm([[3.0], None, fo.IndexedSlices([[2.0], [2.0]], [5, 5])])
+    5.0
+    """
+    return _norm_of_all(_read_list(t_list, merge_repeated))
+
+
+def clip_by_global_norm(
+    t_list: Any,
+    clip_norm: Any,
+    use_norm: Any = None,
+    name: str | None = None,
+    *,
+    merge_repeated: bool = True,
+) -> tuple[list[Any], Any]:
+    """Scale several gradients down together, so that their norm as one is at most `clip_norm`.
+
+    Each is multiplied by ``clip_norm / max(global_norm, clip_norm)``; their direction as one stays.
+
+    Parameters
+    ----------
+    t_list : sequence of (array_like, IndexedSlices, Variable, Tensor or None)
+        The gradients; ``None`` stays in its place.
+    clip_norm : float
+        The largest norm. With a negative one nothing is clipped, as in TensorFlow.
+    use_norm : float, optional
+        The global norm, if it is known already.
+    name : str, optional
+        Not used.
+    merge_repeated : bool, default True
+        Sum rows of one index first, so that the norm is that of the gradients. TensorFlow takes
+        that of the rows as they are stored.
+
+    Returns
+    -------
+    list_clipped : list
+        Of the kinds, shapes and dtypes of the entries; the entries themselves if nothing has to be
+        scaled.
+    global_norm : float or Tensor
+        The norm before clipping, or `use_norm`.
+
+    Raises
+    ------
+    TypeError
+        If `t_list` is no sequence, an entry no array of real numbers, or a norm no number.
+    ValueError
+        If `clip_norm` is not finite.
+
+    Notes
+    -----
+    If the norm is infinite or NaN, all elements of all results become NaN: an explosion is not
+    hidden. TensorFlow multiplies unclipped gradients by ``clip_norm * (1 / clip_norm)``, which may
+    miss 1 by a bit; here they stay as they are.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> clipped, norm = fo.clip.clip_by_global_norm([[3.0], None, [4.0]], 1.0)
+    >>> clipped, norm
+    ([array([0.6]), None, array([0.8])], 5.0)
+    """
+    limit = _number("clip_by_global_norm", "clip_norm", clip_norm)
+    if limit < 0.0:
+        limit = math.inf
+    # With a norm that is given nothing is squared, and scaling needs no sums.
+    entries = _read_list(t_list, merge_repeated and use_norm is None)
+    norm = _norm_of_all(entries) if use_norm is None else _given_norm(use_norm)
+    value = float(norm)
+    if not math.isfinite(value):
+        factor: Any = math.nan
+    elif value > limit:
+        factor = limit / norm
+    else:
+        return entries, norm
+    return [None if entry is None else _scaled(entry, factor) for entry in entries], norm
+
+
+# ---------------------------------------------------------------------- arguments
+
+
+def _number(owner: str, name: str, value: Any) -> float:
+    constraint = Real()
+    return constraint.read(owner, name, constraint.accept(owner, name, value))
+
+
+def _given_norm(use_norm: Any) -> Any:
+    if isinstance(use_norm, Differentiable) and use_norm.size == 1:
+        return use_norm
+    norm = np.asarray(use_norm)
+    if norm.size != 1 or norm.dtype.kind not in "iuf":
+        raise TypeError(f"clip_by_global_norm: use_norm must be a number, got {shown(use_norm)}")
+    return float(norm.item())
+
+
+def _floating(t: Differentiable) -> Differentiable:
+    if t.dtype.kind != "f":
+        raise TypeError(f"{t!r} has dtype {t.dtype}; only floating numbers can be scaled")
+    return t
+
+
+def _read(t: Any, name: str, merge_repeated: bool) -> Gradient:
+    gradient = as_gradient(t, name=name)
+    if gradient is None:
+        raise TypeError(f"{name} must be an array or IndexedSlices, got None")
+    if merge_repeated and isinstance(gradient, IndexedSlices):
+        if gradient.grouping(gradient._known_rows()).n_unique < len(gradient):
+            return gradient.coalesce()
+    return gradient
+
+
+def _read_list(t_list: Any, merge_repeated: bool) -> list[Any]:
+    if not isinstance(t_list, Sequence) or isinstance(t_list, str | bytes):
+        raise TypeError(f"t_list must be a sequence of gradients, got {shown(t_list)}")
+    entries: list[Any] = []
+    for i, t in enumerate(t_list):
+        if isinstance(t, Differentiable):
+            entries.append(_floating(t))
+        else:
+            entries.append(None if t is None else _read(t, f"t_list[{i}]", merge_repeated))
+    return entries
+
+
+def _axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...] | None:
+    return None if axes is None else np.lib.array_utils.normalize_axis_tuple(axes, ndim, "axes")
+
+
+def _bound(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return a limit in the dtype of what it limits, if it broadcasts into its shape."""
+    bound = np.asarray(value._read() if isinstance(value, Differentiable) else value)
+    if bound.dtype.kind not in "iuf" or (bound.dtype.kind == "f" and dtype.kind in "iu"):
+        raise TypeError(f"{name} must be of dtype {dtype} as t is, got {shown(value)}")
+    try:
+        fits = np.broadcast_shapes(bound.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(f"{name} of shape {bound.shape} does not broadcast to {shape}, t's shape")
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        bound = np.clip(bound, limits.min, limits.max)  # nothing is beyond those
+    with np.errstate(over="ignore"):
+        return bound.astype(dtype)
+
+
+# ---------------------------------------------------------------------- plain arrays
+
+
+def _values(gradient: Gradient) -> Array:
+    return gradient.values if isinstance(gradient, IndexedSlices) else gradient
+
+
+def _like(gradient: Gradient, values: Array) -> Gradient:
+    if isinstance(gradient, IndexedSlices):
+        return gradient if values is gradient.values else gradient._with_values(values)
+    return values
+
+
+def _norm(values: Array) -> float:
+    """Return the Euclidean norm of all elements."""
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
+    values = contiguous(values)
+    squares = sum_of_squares(values)
+    if squares > _TINY_SQUARES and math.isfinite(squares) or not values.size:
+        return math.sqrt(squares)
+    top = float(max(values.max(), -values.min()))
+    if top == 0.0 or not math.isfinite(top):
+        return top
+    return top * math.sqrt(sum_of_squares(values.astype(np.float64) / top))
+
+
+def _norms(values: Array, axes: tuple[int, ...]) -> Array:
+    """Return Euclidean norms over `axes`, which are kept with length 1."""
+    wide = values.astype(np.float64)
+    top = np.max(np.abs(wide), axis=axes, keepdims=True, initial=0.0)
+    unit = np.where((top > 0.0) & np.isfinite(top), top, 1.0)
+    np.divide(wide, unit, out=wide)
+    return unit * np.sqrt(np.sum(np.square(wide, out=wide), axis=axes, keepdims=True))
+
+
+def _combined(norms: list[float]) -> float:
+    """Return the norm of parts whose norms are known."""
+    if any(math.isnan(norm) for norm in norms):  # which hypot would hide behind an infinity
+        return math.nan
+    return math.hypot(*norms)
+
+
+def _norm_of_all(entries: Sequence[Any]) -> Any:
+    parts = [_values(entry) for entry in entries if entry is not None]
+    if any(isinstance(part, Differentiable) for part in parts):
+        return _recorded_norm(*parts)
+    return _combined([_norm(part) for part in parts])
+
+
+def _by_norm(values: Array, limit: float, axes: tuple[int, ...] | None) -> Array:
+    """Return the values, scaled down where a norm exceeds `limit`; themselves if none does."""
+    if axes is None:
+        norm = _norm(values)
+        if norm <= limit:
+            return values
+        return _times(values, limit / norm if norm > limit else math.nan)
+    norms = _norms(values, axes)
+    over = norms > limit
+    if np.all(norms <= limit):
+        return values
+    factors = np.where(np.isnan(norms), np.nan, limit / np.where(over, norms, 1.0))
+    return _times(values, np.where(over | np.isnan(norms), factors, 1.0))
+
+
+def _scaled(entry: Any, factor: Any) -> Any:
+    if isinstance(entry, Differentiable) or (
+        isinstance(factor, Differentiable) and not isinstance(entry, IndexedSlices)
+    ):
+        return _recorded_times(entry, factor)
+    return _like(entry, _times(_values(entry), float(factor)))
+
+
+def _times(values: Array, factor: float | Array) -> Array:
+    """Return the product in the dtype of the values, rounded once where factors are small."""
+    with np.errstate(invalid="ignore", under="ignore"):  # 0 * inf is NaN by policy
+        if isinstance(factor, float) and values.dtype.itemsize >= 4:
+            narrow = values.dtype.type(factor)
+            if not 0.0 < abs(narrow) < np.finfo(values.dtype).tiny and (narrow or not factor):
+                product: Array = np.multiply(values, narrow)
+                return product
+        out = np.empty_like(values)
+        return np.multiply(values, factor, out=out, dtype=np.float64, casting="same_kind")
+
+
+# ---------------------------------------------------------------------- recorded tensors
+
+
+@primitive
+def _recorded_by_norm(x: Array, limit: float, axes: tuple[int, ...] | None) -> Array:
+    return _by_norm(x, limit, axes)
+
+
+@primitive
+def _recorded_norm(*parts: Array) -> Array:
+    # float64 as the plain norm is, so that it does not overflow where the parts do not.
+    return np.asarray(_combined([_norm(part) for part in parts]))
+
+
+@primitive
+def _recorded_times(x: Array, factor: Array) -> Array:
+    return _times(x, float(factor))
+
+
+def _pull_by_norm(ans: Array, x: Array, limit: float, axes: tuple[int, ...] | None) -> Any:
+    def pull(g: Array) -> Array:
+        norms = _norms(x, tuple(range(x.ndim)) if axes is None else axes)
+        over = norms > limit
+        norms = np.where(over, norms, 1.0)
+        direction = x / norms
+        across = g - direction * np.sum(g * direction, axis=axes, keepdims=True)
+        gradient: Array = np.where(over, limit / norms * across, g).astype(x.dtype)
+        return gradient
+
+    return pull
+
+
+def _pull_norm(argnums: Sequence[int], ans: Array, args: Sequence[Array], kwargs: Any) -> Any:
+    def pull(g: Array) -> list[Array]:
+        norm = float(ans)
+        if norm == 0.0:  # as every clipping has it: the derivative at 0 is 0
+            return [np.zeros_like(args[i]) for i in argnums]
+        return [(args[i] / norm * g).astype(args[i].dtype) for i in argnums]
+
+    return pull
+
+
+defvjp(_recorded_by_norm, _pull_by_norm)
+defvjp_argnums(_recorded_norm, _pull_norm)
+defvjp(
+    _recorded_times,
+    lambda ans, x, factor: lambda g: _times(g, float(factor)),
+    lambda ans, x, factor: lambda g: np.sum(np.multiply(g, x, dtype=np.float64)),
+)
