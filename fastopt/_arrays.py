@@ -118,7 +118,7 @@ def index_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         raise TypeError(f"{name} must be integers, got dtype {dtype}: {shown(value)}")
     # Also brings swapped bytes, odd strides and C types of another name into the form the kernels
     # read.
-    return np.ascontiguousarray(array, dtype=target)
+    return np.require(array, target, ["C", "A"])
 
 
 def shape_tuple(

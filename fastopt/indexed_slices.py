@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
 from fastopt import _sparse
 from fastopt._arrays import contiguous, index_array, real_array, shape_tuple, shown
-
-if TYPE_CHECKING:
-    from fastopt._kernels._grouping import Grouping
+from fastopt._kernels._grouping import Grouping, find_out_of_range
+from fastopt._kernels._rows import scatter_add
 
 Array = np.ndarray[Any, Any]
 Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
-_KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+_SCATTERED = (np.dtype(np.float32), np.dtype(np.float64))
+_MOST_ROWS = np.iinfo(np.int64).max
 
 
 class IndexedSlices:
@@ -74,7 +74,7 @@ class IndexedSlices:
     _values: Array
     _indices: Array
     _dense_shape: tuple[int, ...] | None
-    _grouping: tuple[int, Grouping] | None
+    _grouping: Grouping | None
     _rows_checked: int
 
     def __init__(
@@ -110,8 +110,7 @@ class IndexedSlices:
     def _unchecked(
         cls, values: Array, indices: Array, dense_shape: tuple[int, ...] | None = None
     ) -> IndexedSlices:
-        """Make slices of arrays that are known to fit: what the constructor checks is not looked
-        at.
+        """Make slices of arrays that are known to fit, without the constructor's checks.
 
         `values` are real, native and aligned, `indices` int32 or int64, 1-D and C-contiguous.
         """
@@ -204,12 +203,11 @@ class IndexedSlices:
         """
         if self._rows_checked == n_rows:
             return
-        indices = self._indices
-        if indices.size and not (0 <= indices.min() and indices.max() < n_rows):
-            position = int(np.argmax((indices < 0) | (indices >= n_rows)))
+        position = find_out_of_range(self._indices, n_rows)
+        if position >= 0:
             raise IndexError(
-                f"{name}: index {int(indices[position])} at position {position} is out of range "
-                f"for {n_rows} rows"
+                f"{name}: index {int(self._indices[position])} at position {position} is out of "
+                f"range for {n_rows} rows"
             )
         self._rows_checked = n_rows
 
@@ -223,14 +221,10 @@ class IndexedSlices:
         IndexError
             If an index is out of range.
         """
-        known = self._grouping
-        if known is not None and known[0] == n_rows:
-            return known[1]
-        from fastopt._kernels._grouping import Grouping
-
-        self.check_range(n_rows)
-        grouping = Grouping(self._indices, n_rows)
-        self._grouping = (n_rows, grouping)
+        grouping = self._grouping
+        if grouping is None or grouping.n_rows != n_rows:
+            self.check_range(n_rows)
+            grouping = self._grouping = Grouping(self._indices, n_rows)
         return grouping
 
     def coalesce(self, sort: bool = False) -> IndexedSlices:
@@ -253,21 +247,9 @@ class IndexedSlices:
         IndexError
             If an index is negative.
         """
-        n_rows = self._known_rows()
-        if self.dtype in _KERNEL_DTYPES:
-            values, indices = self.grouping(n_rows).sum_rows(contiguous(self._values), sort)
-            return self._unchecked(values, indices, self._dense_shape)
-        self.check_range(n_rows)
-        unique, first, places = np.unique(self._indices, return_index=True, return_inverse=True)
-        order = np.arange(unique.size) if sort else np.argsort(first)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(order.size)
-        wide = np.float32 if self.dtype == np.float16 else self.dtype
-        total = np.zeros((unique.size, *self._values.shape[1:]), wide)
-        np.add.at(total, rank[places], self._values)
-        return self._unchecked(
-            total.astype(self.dtype, copy=False), unique[order], self._dense_shape
-        )
+        values = self._values.astype(np.float32) if self.dtype == np.float16 else self._values
+        summed, indices = self.grouping(self._known_rows()).sum_rows(values, sort)
+        return self._unchecked(summed.astype(self.dtype, copy=False), indices, self._dense_shape)
 
     def to_dense(self) -> Array:
         """Return the array that is meant: zeros, and the rows added at their indices in order.
@@ -282,18 +264,19 @@ class IndexedSlices:
         if self._dense_shape is None:
             raise ValueError("to_dense() needs a dense_shape; these slices were made without one")
         dense = np.zeros(self._dense_shape, self.dtype)
-        if self.dtype == np.float16:
-            rows = self.coalesce()
-            dense[rows.indices] = rows.values
+        if self.dtype in _SCATTERED:
+            scatter_add(dense, self._indices, contiguous(self._values))
         else:
-            np.add.at(dense, self._indices, self._values)
+            rows = self.coalesce()
+            dense[rows._indices] = rows._values
         return dense
 
     def _known_rows(self) -> int:
         """Return a number of rows that all indices are within."""
         if self._dense_shape is not None:
             return self._dense_shape[0]
-        return int(self._indices.max()) + 1 if self._indices.size else 0
+        # The last int64 is no row number of any array: a count of rows would not fit into int64.
+        return min(int(self._indices.max()) + 1, _MOST_ROWS) if self._indices.size else 0
 
     # ------------------------------------------------------------------ arithmetic
 
@@ -446,7 +429,7 @@ class IndexedSlices:
         TypeError
             If scipy has no sparse arrays of this dtype (float16).
         """
-        import scipy.sparse  # type: ignore[import-untyped]
+        import scipy.sparse
 
         if self._dense_shape is None:
             raise ValueError("to_scipy() needs a dense_shape; these slices were made without one")

@@ -11,6 +11,7 @@ import numpy as np
 from fastopt import _sparse
 from fastopt._arrays import cast_real, is_bfloat16, shown
 from fastopt._kernels import _memory
+from fastopt._kernels._rows import gather
 from fastopt.autodiff.tensor import Differentiable
 from fastopt.conversion import is_torch_tensor, torch_array
 from fastopt.graph import Graph, GraphKeys, get_default_graph
@@ -163,7 +164,9 @@ class Variable(Differentiable):
         return self._storage
 
     def _read_rows(self, ids: Array) -> Array:
-        return np.take(self._storage, ids, axis=0)
+        rows = np.empty((ids.shape[0], *self._storage.shape[1:]), self._storage.dtype)
+        gather(self._storage, ids, rows)
+        return rows
 
     @property
     def value(self) -> Array:

@@ -316,7 +316,9 @@ class TestGrouping:
 
 
 class TestArithmetic:
-    @pytest.mark.parametrize("two", [2, 2.0, np.float64(2), np.float32(2), np.array(2.0), np.int8(2)])
+    @pytest.mark.parametrize(
+        "two", [2, 2.0, np.float64(2), np.float32(2), np.array(2.0), np.int8(2)]
+    )
     def test_scaling_keeps_dtype(self, three: IndexedSlices, two: object) -> None:
         for scaled in (three * two, two * three):
             assert scaled.values.tolist() == [[2, 4], [6, 8], [10, 12]]
@@ -442,7 +444,9 @@ class TestObject:
         with pytest.raises(TypeError):
             np.add(three, np.ones((4, 2)))
 
-    @pytest.mark.parametrize("make", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+    @pytest.mark.parametrize(
+        "make", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))]
+    )
     def test_copies(self, three: IndexedSlices, make: object) -> None:
         three.grouping(4)
         other = make(three)  # type: ignore[operator]
@@ -461,6 +465,8 @@ class TestObject:
         rows = data.draw(strategies.any_layout(np.array([2, 0, 2])))
         before = view.tobytes(), rows.tobytes()
         s = IndexedSlices(view, rows, (3, 2))
-        np.testing.assert_array_equal(s.to_dense(), IndexedSlices(values, [2, 0, 2], (3, 2)).to_dense())
+        np.testing.assert_array_equal(
+            s.to_dense(), IndexedSlices(values, [2, 0, 2], (3, 2)).to_dense()
+        )
         s.coalesce()
         assert (view.tobytes(), rows.tobytes()) == before
