@@ -20,9 +20,9 @@ _NUMERIC = (
 
 
 def load_census() -> Table:
-    """Return the Census Income data: who earned more than 50,000 dollars in 1994?
+    """Return the Census Income data, the people of which earned more or less than 50,000 dollars.
 
-    48,842 rows; 6 numeric and 8 categorical columns, some with gaps. Source: Becker, B. and
+    48,842 rows of the census of 1994; 6 numeric and 8 categorical columns, some with gaps. Source: Becker, B. and
     Kohavi, R. (1996), *Adult*, UCI Machine Learning Repository, https://doi.org/10.24432/C5XW20,
     under CC BY 4.0.
 

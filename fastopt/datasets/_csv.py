@@ -88,10 +88,10 @@ def read_csv(
     categorical: Collection[str] = (),
     ignore: Collection[str] = (),
 ) -> Table:
-    """Read a CSV file with a binary label.
+    r"""Read a CSV file with a binary label.
 
-    Fields are separated by commas, tabs or semicolons, whichever the first line has most of. A first
-    line without any number is the header; without a header columns are named ``column1``,
+    Fields are separated by commas, tabs or semicolons, whichever the first line has most of. A
+    first line without any number is the header; without a header columns are named ``column1``,
     ``column2`` and so on. Gaps are empty fields, ``?``, ``NA``, ``NaN``, ``null`` and ``none``.
 
     Parameters
@@ -125,7 +125,7 @@ def read_csv(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "clicks.csv")
     ...     with open(path, "w") as file:
-    ...         _ = file.write("click,price,site\\n0,1.5,news\\n1,,shop\\n")
+    ...         _ = file.write("click,price,site\n0,1.5,news\n1,,shop\n")
     ...     table = read_csv(path)
     >>> table.label.values
     array([0., 1.], dtype=float32)
@@ -138,7 +138,9 @@ def read_csv(
     with open_text(path) as text:
         chunks = _chunks(text, name)
         header, first = next(chunks)
-        _check_names(name, header, label=label, numeric=numeric, categorical=categorical, ignore=ignore)
+        _check_names(
+            name, header, label=label, numeric=numeric, categorical=categorical, ignore=ignore
+        )
         if label is None:
             label = _find_label(name, header, first[0], {*numeric, *categorical, *ignore})
         readers: list[_ColumnReader | None] = []
@@ -250,7 +252,9 @@ def _check_names(path: str, header: list[str], **asked: str | Collection[str] | 
                     f" it has {', '.join(header)}",
                 )
             if role.setdefault(column, argument) != argument:
-                raise DataError(path, f"the column {column!r} is both {role[column]} and {argument}")
+                raise DataError(
+                    path, f"the column {column!r} is both {role[column]} and {argument}"
+                )
 
 
 def _find_label(path: str, header: list[str], rows: list[list[str]], taken: set[str]) -> str:
@@ -268,6 +272,6 @@ def _find_label(path: str, header: list[str], rows: list[list[str]], taken: set[
 
 
 def _all_numbers(texts: Iterable[str]) -> bool:
-    """Whether a column is numeric: all its fields are numbers or gaps, and at least one a number."""
+    """Whether a column is numeric: every field a number or a gap, and one at least a number."""
     distinct = set(texts) - GAPS
     return bool(distinct) and all(as_number(text) is not None for text in distinct)

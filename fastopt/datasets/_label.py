@@ -25,7 +25,7 @@ def as_number(text: str) -> float | None:
 
 
 class LabelReader:
-    """Collects labels chunk by chunk; numbers are told apart by value (1 is 1.0), else by spelling."""
+    """Collects labels chunk by chunk; 1 and 1.0 are one label, words differ by spelling."""
 
     def __init__(self, path: str, name: str) -> None:
         self._path = path
@@ -73,9 +73,7 @@ class LabelReader:
         spellings = self._spellings()
         if len(spellings) < 2:
             found = f"every row has {spellings[0]!r}" if spellings else "there are no rows"
-            raise DataError(
-                self._path, f"the label ({self._name!r}) needs two values; {found}"
-            )
+            raise DataError(self._path, f"the label ({self._name!r}) needs two values; {found}")
         codes = np.concatenate(self._chunks)
         one, two = self._classes
         numbers = isinstance(one, float) and isinstance(two, float)

@@ -42,7 +42,7 @@ def is_libsvm(path: str | os.PathLike[str]) -> bool:
 
 
 def read_libsvm(path: str | os.PathLike[str]) -> SparseRows:
-    """Read a LIBSVM file with a binary label.
+    r"""Read a LIBSVM file with a binary label.
 
     A row is a label and ``index:value`` pairs with ascending indices, counted from 0 or from 1;
     the rest of a line after ``#`` is a comment. Labels are two numbers (0 and 1, -1 and +1, ...)
@@ -70,7 +70,7 @@ def read_libsvm(path: str | os.PathLike[str]) -> SparseRows:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = os.path.join(folder, "clicks.svm")
     ...     with open(path, "w") as file:
-    ...         _ = file.write("+1 1:0.5 7:1  # a comment\\n-1\\n")
+    ...         _ = file.write("+1 1:0.5 7:1  # a comment\n-1\n")
     ...     rows = read_libsvm(path)
     >>> rows.label.values
     array([1., 0.], dtype=float32)

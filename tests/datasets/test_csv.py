@@ -25,7 +25,9 @@ def write(tmp_path: Path):
 
 
 def kinds(table: Table) -> dict[str, str]:
-    return {c.name: "numeric" if isinstance(c, NumericColumn) else "categorical" for c in table.columns}
+    return {
+        c.name: "numeric" if isinstance(c, NumericColumn) else "categorical" for c in table.columns
+    }
 
 
 class TestInference:

@@ -40,7 +40,9 @@ class TestRead:
         )
 
     def test_indices_from_zero_gaps_comments_blank_lines(self, write) -> None:
-        rows = read_libsvm(write("# head\n0 0:1 5:2 # tail 7:1\n\n1\n   \n1  0:3\t1:4 \r\n0 # none\n"))
+        rows = read_libsvm(
+            write("# head\n0 0:1 5:2 # tail 7:1\n\n1\n   \n1  0:3\t1:4 \r\n0 # none\n")
+        )
         np.testing.assert_array_equal(rows.indptr, [0, 2, 2, 4, 4])
         np.testing.assert_array_equal(rows.indices, [0, 5, 0, 1])
         np.testing.assert_array_equal(rows.label.values, [0, 1, 1, 0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from fastopt.demo.features import (
     split,
 )
 from fastopt.demo.hashing import bucket, cross, hash_strings, mix
+from tests.demo.helpers import PYTHON, environment
 
 
 def label(n: int) -> Label:
@@ -35,7 +35,9 @@ def numeric(name: str, values: list[float]) -> NumericColumn:
     return NumericColumn(name, np.array(values, np.float64))
 
 
-def encode(table: Table, rows: int | None = None, buckets: int = 100) -> tuple[TableEncoder, Examples]:
+def encode(
+    table: Table, rows: int | None = None, buckets: int = 100
+) -> tuple[TableEncoder, Examples]:
     encoder = TableEncoder(table, np.arange(len(table) if rows is None else rows), buckets)
     return encoder, encoder.encode(table)
 
@@ -46,8 +48,8 @@ class TestHashing:
         program = "from fastopt.demo.hashing import *; print(hash_strings(['a', 'é', '']).tolist())"
         outputs = {
             subprocess.run(
-                [sys.executable, "-c", program],
-                env={"PYTHONHASHSEED": seed},
+                [*PYTHON, "-c", program],
+                env=environment(PYTHONHASHSEED=seed),
                 capture_output=True,
                 text=True,
                 check=True,
@@ -123,9 +125,7 @@ class TestTableEncoder:
         assert examples.ids.dtype == np.int32
 
     def test_gaps(self) -> None:
-        table = Table(
-            label(3), (categorical("c", [0, -1, -1], "x"), numeric("n", [5, np.nan, 7]))
-        )
+        table = Table(label(3), (categorical("c", [0, -1, -1], "x"), numeric("n", [5, np.nan, 7])))
         _, examples = encode(table)
         np.testing.assert_array_equal(examples.ids[1], [0, 101])
         assert examples.ids[0, 0] > 0
