@@ -27,7 +27,7 @@ demo: $(VENV)/installed
 
 # For a part: make test ARGS="tests/test_threads.py --no-cov"
 test: $(VENV)/installed-test
-	$(RUN) -m pytest --cov $(ARGS)
+	$(RUN) -m pytest --cov=fastopt $(ARGS)
 
 bench: $(VENV)/installed-bench
 	$(RUN) bench/run.py $(ARGS)

@@ -31,7 +31,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
     env = dict(os.environ)
     env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         env=env | environment,
         capture_output=True,
         text=True,

@@ -28,10 +28,9 @@ def _restore_threads():
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `code` in a fresh interpreter that sees the same fastopt."""
     env = {key: value for key, value in os.environ.items() if key != "FASTOPT_NUM_THREADS"}
-    # Without -P the current directory could hide an installed package; keep sys.path as it is here.
     env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-P", "-c", code],
         env=env | environment,
         capture_output=True,
         text=True,
