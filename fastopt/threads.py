@@ -1,4 +1,4 @@
-"""How many threads the kernels use: the default, the user's wish, and tools that steer from outside.
+"""How many threads the kernels use: the default, the user's wish, tools that steer from outside.
 
 The pool itself is in ``_kernels/_pool``. It has one setting for the whole process, as the thread
 pools of BLAS libraries do. Results don't depend on it: they are the same bits for every number.
@@ -239,8 +239,10 @@ def _register_with_threadpoolctl() -> None:
         sys.meta_path.insert(0, _ThreadpoolctlWatcher())
 
 
-def _register_controller(threadpoolctl: ModuleType | Any) -> None:
-    class FastoptController(threadpoolctl.LibController):  # type: ignore[misc]
+def _register_controller(threadpoolctl: Any) -> None:
+    base: Any = threadpoolctl.LibController
+
+    class FastoptController(base):  # type: ignore[misc]
         """Controls the thread pool of fastopt through the symbols of its shared library."""
 
         user_api = "fastopt"

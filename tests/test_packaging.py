@@ -129,8 +129,7 @@ class TestLevel:
         rapidfuzz/RapidFuzz#316, #383
         """
         done = run_python(
-            "import sys, fastopt\n"
-            "print([name for name in sys.modules if '._run_' in name])\n",
+            "import sys, fastopt\nprint([name for name in sys.modules if '._run_' in name])\n",
             FASTOPT_SIMD="base",
         )
         assert done.stdout == "['fastopt._kernels._run_base']\n", done.stderr

@@ -200,7 +200,7 @@ class TestContainerQuota:
         return self.process(
             directory,
             f"0::{group}\n",
-            f"35 24 0:30 {root} {directory}/fs rw shared:9 master:1 - cgroup2 cgroup2 rw,nsdelegate\n",
+            f"35 24 0:30 {root} {directory}/fs rw shared:9 master:1 - cgroup2 cgroup2 rw\n",
         )
 
     def limit_v2(self, directory: Path, text: str) -> None:
