@@ -76,8 +76,7 @@ class Graph:
         self._next_key = 0
 
     def unique_name(self, name: str) -> str:
-        """Return `name`, or `name` with the first free of the suffixes ``_1``, ``_2``, ..., and
-        take it.
+        """Take and return `name`, or `name` with the first free of the suffixes ``_1``, ``_2``...
 
         A name stays taken when its variable is gone, so that names do not depend on when that
         happens.
@@ -108,6 +107,22 @@ class Graph:
                 self._names[name] = count + 1
             self._names[unique] = 0
             return unique
+
+    def _release_name(self, name: str) -> None:
+        """Give a name back: that of a variable whose making has failed and that nobody has seen."""
+        with self._lock:
+            self._names.pop(name, None)
+            wanted, _, suffix = name.rpartition("_")
+            if suffix.isdigit() and wanted in self._names:
+                self._names[wanted] = min(self._names[wanted], int(suffix))
+
+    def _set_train_op(self, operation: Any) -> None:
+        """Put an operation into `TRAIN_OP` as `add_to_collection` does, but fast: once a step."""
+        operations = self._collections.get(GraphKeys.TRAIN_OP)
+        if operations is None:
+            self.add_to_collection(GraphKeys.TRAIN_OP, operation)
+        else:
+            operations[operation.name] = operation
 
     def add_to_collection(self, name: str, value: Any) -> None:
         """Put `value` at the end of the collection `name`.
