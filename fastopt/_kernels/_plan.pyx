@@ -1,0 +1,627 @@
+# cython: language_level=3
+# distutils: language = c++
+"""The checked pointers of a list of variables under one rule, kept from step to step.
+
+The constructor checks what belongs to the variables: it is called once. ``bind`` checks what
+belongs to the gradients, and trusts none of it: it is called at every step. ``run`` trusts both.
+A plan has one user at a time, and says so to a second one.
+"""
+
+from cpython.list cimport PyList_CheckExact, PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.pythread cimport PyThread_get_thread_ident
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport calloc, free
+from libc.string cimport strcmp
+from libcpp cimport bool as cbool
+
+import weakref
+
+import numpy as np
+
+cimport numpy as cnp
+
+from ._dispatch cimport functions
+from ._pool cimport num_threads, parallel_for, task_fn
+from ._typedefs cimport FASTOPT_MAX_SCALARS, FASTOPT_MAX_SLOTS, rule_entry, run_fn, run_table
+
+from .rules import RULES
+
+cnp.import_array()
+
+cdef extern from "sparse.hpp" namespace "fastopt" nogil:
+    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
+
+    cdef cppclass Table:
+        char* w
+        char* slots[8]
+        int n_slots
+        int64_t n_rows
+        int64_t width
+        int type
+        const rule_entry* rule
+        bint every_row
+
+    cdef cppclass SparseUpdate:
+        int64_t load(
+            const Table& table, const void* indices, cbool indices64, int64_t n,
+            parallel_fn parallel, int threads,
+        ) noexcept
+        cbool prepare(const Table& table, parallel_fn parallel, int threads) noexcept
+        void run(
+            const Table& table, const void* values, const void* scalars,
+            const run_table* functions, parallel_fn parallel,
+        ) noexcept
+        int64_t rows_touched(parallel_fn parallel, int threads) noexcept
+
+cdef enum:
+    CHUNK = 1 << 14         # elements of a task; the same for every number of threads
+    ALONE = 1 << 16         # elements below which the caller works alone
+    KEEP_GIL = 1 << 12      # elements below which giving up the GIL costs more than the work
+    FLOAT = cnp.NPY_FLOAT
+    DOUBLE = cnp.NPY_DOUBLE
+
+ctypedef enum State:
+    FREE
+    BINDING
+    BOUND
+    RUNNING
+
+# What a plan knows of a variable, and of the gradient that is bound to it.
+cdef struct Part:
+    PyObject* key           # compared, never followed
+    Table table
+    Py_ssize_t n            # elements
+    int ndim
+    cnp.npy_intp* shape     # a copy: setting an array's shape frees the old one
+    int type_num
+    Py_ssize_t nbytes
+    PyObject* held          # the gradient's array; a reference of ours while it is bound
+    const char* g           # the dense gradient, or the rows of a sparse one
+    const char* apart       # a gradient at this address is known to overlap nothing
+    bint sparse
+    SparseUpdate* update    # made when the first sparse gradient comes
+
+# Elements [lo, hi) of a variable; a task is some of these, as many elements as others have.
+cdef struct Segment:
+    Part* part
+    Py_ssize_t index
+    Py_ssize_t lo
+    Py_ssize_t hi
+
+cdef struct Span:
+    uintptr_t lo
+    uintptr_t hi
+
+
+cdef class _Life:
+    """Keeps a plan's arrays until one of its keys dies."""
+
+    cdef bint dead
+    cdef bint busy
+    cdef list arrays
+
+    def __call__(self, reference):
+        self.dead = True
+        if not self.busy:
+            self.arrays = None
+
+
+cdef int array_type(object array, str what) except -1:
+    cdef int type_num
+    if not isinstance(array, np.ndarray) or not cnp.PyArray_ISCARRAY(<cnp.ndarray>array):
+        raise ValueError(
+            f"{what} must be a writable, aligned, C-contiguous array of native byte order"
+        )
+    type_num = cnp.PyArray_TYPE(<cnp.ndarray>array)
+    if type_num != FLOAT and type_num != DOUBLE:
+        raise TypeError(f"{what} must be float32 or float64, not {array.dtype}")
+    return 0 if type_num == FLOAT else 1
+
+
+cdef class Plan:
+    """Checked pointers of one list of variables under one rule.
+
+    Parameters
+    ----------
+    rule : str
+        A name of the page of rules.
+    keys : list of object
+        One for each variable: compared by identity and held weakly. When one of them dies, the
+        plan binds nothing any more.
+    arrays : list of ndarray
+        The weights, float32 or float64, writable, C-contiguous.
+    slots : list of tuple of ndarray
+        The slots of each variable, in the rule's order, of its shape and dtype.
+    slices_type : type
+        The type of sparse gradients, with attributes ``values``, ``indices``, ``dense_shape``.
+    untouched : {"skip", "update"}
+        With "update", rows that a sparse gradient doesn't list are updated with a gradient of 0.
+
+    Raises
+    ------
+    ValueError
+        If the rule is not known, layouts or shapes don't fit, or two arrays overlap.
+    TypeError
+        If a dtype is not supported, or a key can't be held weakly.
+    """
+
+    cdef Part* parts
+    cdef cnp.npy_intp* dims
+    cdef Py_ssize_t n_parts
+    cdef const rule_entry* rule
+    cdef object slices_type
+    cdef _Life life
+    cdef list references
+    cdef list shapes
+    cdef Span* spans            # memory of weights and slots, ascending
+    cdef Py_ssize_t n_spans
+    cdef Segment* segments
+    cdef Py_ssize_t* task_start
+    cdef Py_ssize_t n_tasks
+    cdef bint stale             # the tasks are those of another mixture of dense and sparse
+    cdef Py_ssize_t n_dense     # elements with a dense gradient
+    cdef Py_ssize_t n_sparse    # variables with a sparse one
+    cdef float* scalars32
+    cdef double* scalars64
+    cdef Py_ssize_t scalar_stride
+    cdef State state
+    cdef unsigned long owner
+
+    def __cinit__(self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip"):
+        cdef Py_ssize_t k, n = len(keys), n_segments = 0, n_dims = 0
+        cdef int s
+        cdef Part* part
+        cdef cnp.ndarray array
+        if not len(arrays) == len(slots) == n:
+            raise ValueError(f"{n} keys, {len(arrays)} arrays and {len(slots)} tuples of slots")
+        if untouched not in ("skip", "update"):
+            raise ValueError(f'untouched must be "skip" or "update", not {untouched!r}')
+        self.rule = NULL
+        name = rule.encode()
+        for s in range(functions().n_rules):
+            if strcmp(functions().rules[s].name, name) == 0:
+                self.rule = &functions().rules[s]
+        if self.rule == NULL:
+            raise ValueError(f"no rule {rule!r}; there are {', '.join(RULES)}")
+        if untouched == "update" and self.rule.sequential:
+            raise ValueError(f"rule {rule!r} leaves untouched rows as they are")
+        self.slices_type = slices_type
+        self.life = _Life()
+        self.life.arrays = []
+        self.shapes = []
+        self.stale = True
+        self.state = FREE
+        self.parts = <Part*>calloc(n + 1, sizeof(Part))
+        self.spans = <Span*>calloc(n * (1 + self.rule.n_slots) + 1, sizeof(Span))
+        self.scalars32 = <float*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(float))
+        self.scalars64 = <double*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(double))
+        if not (self.parts and self.spans and self.scalars32 and self.scalars64):
+            raise MemoryError(f"no memory for a plan of {n} variables")
+        spans = []
+        self.dims = <cnp.npy_intp*>calloc(sum([np.ndim(array) for array in arrays]) + 1, sizeof(cnp.npy_intp))
+        if not self.dims:
+            raise MemoryError(f"no memory for a plan of {n} variables")
+        for k in range(n):
+            part = &self.parts[k]
+            part.key = <PyObject*>keys[k]
+            part.table.type = array_type(arrays[k], f"array {k}")
+            array = arrays[k]
+            if len(slots[k]) != self.rule.n_slots:
+                raise ValueError(
+                    f"rule {rule!r} has slots {RULES[rule].slots}, {len(slots[k])} came for array {k}"
+                )
+            part.table.w = <char*>cnp.PyArray_DATA(array)
+            part.table.rule = self.rule
+            part.table.n_slots = self.rule.n_slots
+            part.table.every_row = untouched == "update"
+            part.n = cnp.PyArray_SIZE(array)
+            part.ndim = cnp.PyArray_NDIM(array)
+            part.shape = self.dims + n_dims
+            n_dims += part.ndim
+            for s in range(part.ndim):
+                part.shape[s] = cnp.PyArray_DIM(array, s)
+            part.type_num = cnp.PyArray_TYPE(array)
+            part.nbytes = cnp.PyArray_NBYTES(array)
+            part.table.n_rows = part.shape[0] if part.ndim else 1
+            part.table.width = 1
+            for s in range(1, part.ndim):
+                part.table.width *= part.shape[s]
+            self.life.arrays.append(array)
+            self.shapes.append(arrays[k].shape)
+            spans.append((<uintptr_t>part.table.w, part.nbytes))
+            for s, slot in enumerate(slots[k]):
+                array_type(slot, f"slot {RULES[rule].slots[s]!r} of array {k}")
+                if slot.dtype != arrays[k].dtype or slot.shape != arrays[k].shape:
+                    raise ValueError(
+                        f"slot {RULES[rule].slots[s]!r} of array {k} must have dtype "
+                        f"{arrays[k].dtype} and shape {arrays[k].shape}, not {slot.dtype} {slot.shape}"
+                    )
+                part.table.slots[s] = <char*>cnp.PyArray_DATA(<cnp.ndarray>slot)
+                self.life.arrays.append(slot)
+                spans.append((<uintptr_t>part.table.slots[s], part.nbytes))
+            n_segments += 1 + part.n // CHUNK
+        self.segments = <Segment*>calloc(n_segments + 1, sizeof(Segment))
+        self.task_start = <Py_ssize_t*>calloc(n_segments + 2, sizeof(Py_ssize_t))
+        if not (self.segments and self.task_start):
+            raise MemoryError(f"no memory for a plan of {n} variables")
+        for lo, size in sorted(spans):
+            if size == 0:
+                continue
+            self.spans[self.n_spans] = Span(lo, lo + size)
+            if self.n_spans and self.spans[self.n_spans - 1].hi > <uintptr_t>lo:
+                raise ValueError("two of the arrays overlap")
+            self.n_spans += 1
+        # Last: from here on the keys' deaths are noticed.
+        self.references = [weakref.ref(key, self.life) for key in keys]
+        self.n_parts = n
+
+    def __dealloc__(self):
+        cdef Py_ssize_t k
+        if self.parts:
+            for k in range(self.n_parts):
+                self.drop(&self.parts[k])
+                del self.parts[k].update
+        free(self.parts)
+        free(self.dims)
+        free(self.spans)
+        free(self.segments)
+        free(self.task_start)
+        free(self.scalars32)
+        free(self.scalars64)
+
+    cdef inline void drop(self, Part* part) noexcept:
+        cdef PyObject* held = part.held
+        part.held = NULL
+        if held != NULL:
+            Py_DECREF(<object>held)
+
+    cdef inline void hold(self, Part* part, PyObject* array) noexcept:
+        part.held = array
+        Py_INCREF(<object>array)
+
+    cdef bint overlaps(self, Part* part, const char* data, Py_ssize_t nbytes) noexcept:
+        """Whether [data, data + nbytes) meets the memory of a weight or slot."""
+        cdef uintptr_t lo = <uintptr_t>data, hi = lo + nbytes
+        cdef Py_ssize_t a = 0, b = self.n_spans, middle
+        if nbytes == 0:
+            return False
+        while a < b:  # the first span that ends behind lo
+            middle = (a + b) >> 1
+            if self.spans[middle].hi <= lo:
+                a = middle + 1
+            else:
+                b = middle
+        return a < self.n_spans and self.spans[a].lo < hi
+
+    cdef bint bind_dense(self, Part* part, PyObject* gradient) noexcept:
+        cdef cnp.ndarray array = <cnp.ndarray>gradient
+        cdef const cnp.npy_intp* shape
+        cdef const char* data
+        cdef int d
+        if (
+            cnp.PyArray_TYPE(array) != part.type_num
+            or cnp.PyArray_NDIM(array) != part.ndim
+            or not cnp.PyArray_ISCARRAY_RO(array)
+        ):
+            return False
+        shape = cnp.PyArray_DIMS(array)
+        for d in range(part.ndim):
+            if shape[d] != part.shape[d]:
+                return False
+        data = cnp.PyArray_BYTES(array)
+        if data != part.apart:
+            if self.overlaps(part, data, part.nbytes):
+                return False
+            part.apart = data
+        part.g = data
+        if part.sparse:
+            part.sparse = False
+            self.stale = True
+        self.hold(part, gradient)
+        self.n_dense += part.n
+        return True
+
+    cdef bint bind_sparse(self, Py_ssize_t k, object slices) except -1:
+        cdef Part* part = &self.parts[k]
+        cdef object values_object = slices.values
+        cdef object indices_object = slices.indices
+        cdef object dense_shape = slices.dense_shape
+        cdef cnp.ndarray values
+        cdef cnp.ndarray indices
+        cdef const cnp.npy_intp* shape
+        cdef const void* data
+        cdef int d, threads = num_threads()
+        cdef int64_t status, n
+        cdef bint wide
+        if part.ndim == 0 or type(values_object) is not np.ndarray or type(indices_object) is not np.ndarray:
+            return False
+        values = values_object
+        indices = indices_object
+        if (
+            cnp.PyArray_TYPE(values) != part.type_num
+            or cnp.PyArray_NDIM(values) != part.ndim
+            or not cnp.PyArray_ISCARRAY_RO(values)
+            or cnp.PyArray_NDIM(indices) != 1
+            or not cnp.PyArray_ISCARRAY_RO(indices)
+            or not cnp.PyArray_ISSIGNED(indices)
+            or cnp.PyArray_ITEMSIZE(indices) not in (4, 8)
+            or not cnp.PyArray_ISINTEGER(indices)
+        ):
+            return False
+        shape = cnp.PyArray_DIMS(values)
+        n = cnp.PyArray_DIM(indices, 0)
+        if shape[0] != n:
+            return False
+        for d in range(1, part.ndim):
+            if shape[d] != part.shape[d]:
+                return False
+        if dense_shape is not None and tuple(dense_shape) != self.shapes[k]:
+            return False
+        if self.overlaps(part, cnp.PyArray_BYTES(values), cnp.PyArray_NBYTES(values)):
+            return False
+        if part.update == NULL:
+            part.update = new SparseUpdate()
+        data = cnp.PyArray_DATA(indices)
+        wide = cnp.PyArray_ITEMSIZE(indices) == 8
+        with nogil:
+            status = part.update.load(part.table, data, wide, n, <parallel_fn>parallel_for, threads)
+        if status == -2:
+            raise MemoryError(f"no memory to group {n} indices")
+        if status != -1:
+            return False
+        part.g = cnp.PyArray_BYTES(values)
+        if not part.sparse:
+            part.sparse = True
+            self.stale = True
+        self.hold(part, <PyObject*>values)
+        self.n_sparse += 1
+        return True
+
+    cdef bint bind_all(self, list pairs) except -1:
+        cdef Py_ssize_t k
+        cdef PyObject* pair_p
+        cdef PyObject* gradient
+        cdef Part* part
+        cdef object pair
+        for k in range(self.n_parts):
+            # A property of a gradient may run Python, which may shorten the list.
+            if PyList_GET_SIZE(pairs) != self.n_parts:
+                return False
+            pair_p = <PyObject*>PyList_GET_ITEM(pairs, k)
+            if not PyTuple_CheckExact(<object>pair_p) or PyTuple_GET_SIZE(<object>pair_p) != 2:
+                return False
+            part = &self.parts[k]
+            if <PyObject*>PyTuple_GET_ITEM(<object>pair_p, 1) != part.key:
+                return False
+            gradient = <PyObject*>PyTuple_GET_ITEM(<object>pair_p, 0)
+            if cnp.PyArray_CheckExact(<object>gradient):
+                if not self.bind_dense(part, gradient):
+                    return False
+            elif type(<object>gradient) is self.slices_type:
+                pair = <object>pair_p
+                if not self.bind_sparse(k, <object>gradient):
+                    return False
+            else:
+                return False
+        return True
+
+    def bind(self, pairs):
+        """Take the gradients of a step.
+
+        Parameters
+        ----------
+        pairs : list of (gradient, key)
+            In the order of the keys. A gradient is an ndarray of the variable's shape and dtype,
+            or of the type of slices; both C-contiguous, without overlap with a variable or slot.
+
+        Returns
+        -------
+        bool
+            False, and nothing is bound, when anything does not fit exactly, when a key has died,
+            or when another thread is using the plan.
+        """
+        cdef bint fits = False
+        if self.state != FREE:
+            if self.state != BOUND or self.owner != PyThread_get_thread_ident():
+                return False
+            self.unbind()
+        if self.life.dead or not PyList_CheckExact(pairs) or PyList_GET_SIZE(pairs) != self.n_parts:
+            return False
+        self.state = BINDING
+        self.owner = PyThread_get_thread_ident()
+        self.life.busy = True
+        self.n_dense = 0
+        self.n_sparse = 0
+        try:
+            fits = self.bind_all(pairs)
+        finally:
+            if fits:
+                self.state = BOUND
+            else:
+                self.n_dense = 0
+                self.n_sparse = 0
+                self.unbind()
+        return fits
+
+    cdef void unbind(self) noexcept:
+        cdef Py_ssize_t k
+        for k in range(self.n_parts):
+            self.drop(&self.parts[k])
+        self.life.busy = False
+        if self.life.dead:
+            self.life.arrays = None
+        self.state = FREE
+
+    def release(self):
+        """Drop the bound gradients.
+
+        Raises
+        ------
+        RuntimeError
+            If another thread is using the plan.
+        """
+        if self.state == FREE:
+            return
+        if self.state != BOUND or self.owner != PyThread_get_thread_ident():
+            raise RuntimeError("the plan is in use by another thread")
+        self.unbind()
+
+    cdef int read_scalars(self, Py_ssize_t k, object scalars) except -1:
+        cdef Py_ssize_t i, at = k * FASTOPT_MAX_SCALARS
+        cdef double x
+        if len(scalars) != self.rule.n_scalars:
+            name = self.rule.name.decode()
+            raise ValueError(f"rule {name!r} wants scalars {RULES[name].scalars}, {len(scalars)} came")
+        for i in range(self.rule.n_scalars):
+            x = scalars[i]
+            self.scalars64[at + i] = x
+            self.scalars32[at + i] = <float>x
+        return 0
+
+    def run(self, scalars):
+        """Apply the rule to all bound gradients, in one sweep.
+
+        Parameters
+        ----------
+        scalars : tuple of float, or list of such
+            The rule's scalars of this step; a list gives them variable by variable.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing is bound, or another thread has bound.
+        ValueError
+            If the number of scalars is not the rule's.
+        MemoryError
+            If there is no memory to sort the look-ups; nothing was changed then.
+        """
+        cdef Py_ssize_t k
+        cdef bint enough
+        if self.state != BOUND or self.owner != PyThread_get_thread_ident():
+            raise RuntimeError("no gradients are bound by this thread")
+        if type(scalars) is list:
+            if len(scalars) != self.n_parts:
+                raise ValueError(f"{len(scalars)} tuples of scalars for {self.n_parts} variables")
+            for k in range(self.n_parts):
+                self.read_scalars(k, scalars[k])
+            self.scalar_stride = FASTOPT_MAX_SCALARS
+        else:
+            self.read_scalars(0, scalars)
+            self.scalar_stride = 0
+        if self.n_sparse == 0 and self.n_dense < KEEP_GIL:
+            self.run_alone()
+            return
+        self.state = RUNNING
+        with nogil:
+            enough = self.sweep()
+        self.state = BOUND
+        if not enough:
+            raise MemoryError("no memory to sort the indices of sparse gradients")
+
+    cdef const void* scalars_of(self, Py_ssize_t k) noexcept nogil:
+        if self.parts[k].table.type == 0:
+            return self.scalars32 + k * self.scalar_stride
+        return self.scalars64 + k * self.scalar_stride
+
+    cdef inline void run_elements(self, Part* part, Py_ssize_t k, Py_ssize_t lo, Py_ssize_t hi) noexcept nogil:
+        cdef void* slots[8]
+        cdef int s
+        cdef Py_ssize_t at = lo * (4 if part.table.type == 0 else 8)
+        for s in range(self.rule.n_slots):
+            slots[s] = part.table.slots[s] + at
+        self.rule.run[part.table.type](
+            part.table.w + at, part.g + at, slots, self.scalars_of(k), hi - lo
+        )
+
+    cdef void run_alone(self) noexcept nogil:
+        cdef Py_ssize_t k
+        for k in range(self.n_parts):
+            if not self.parts[k].sparse:
+                self.run_elements(&self.parts[k], k, 0, self.parts[k].n)
+
+    cdef void run_segments(self, Py_ssize_t task) noexcept nogil:
+        cdef Py_ssize_t s
+        cdef Segment* segment
+        for s in range(self.task_start[task], self.task_start[task + 1]):
+            segment = &self.segments[s]
+            self.run_elements(segment.part, segment.index, segment.lo, segment.hi)
+
+    cdef void make_tasks(self) noexcept nogil:
+        """Cut the dense variables into tasks of about CHUNK elements."""
+        cdef Py_ssize_t k, lo, hi, n_segments = 0, in_task = 0
+        self.n_tasks = 0
+        self.task_start[0] = 0
+        for k in range(self.n_parts):
+            if self.parts[k].sparse:
+                continue
+            lo = 0
+            while lo < self.parts[k].n:
+                hi = min(lo + CHUNK, self.parts[k].n)
+                self.segments[n_segments] = Segment(&self.parts[k], k, lo, hi)
+                n_segments += 1
+                in_task += hi - lo
+                if in_task >= CHUNK:
+                    self.n_tasks += 1
+                    self.task_start[self.n_tasks] = n_segments
+                    in_task = 0
+                lo = hi
+        if in_task:
+            self.n_tasks += 1
+            self.task_start[self.n_tasks] = n_segments
+        self.stale = False
+
+    cdef bint sweep(self) noexcept nogil:
+        cdef int threads = num_threads()
+        cdef Py_ssize_t k
+        cdef Part* part
+        if self.n_sparse:
+            for k in range(self.n_parts):
+                part = &self.parts[k]
+                if part.sparse and not part.update.prepare(
+                    part.table, <parallel_fn>parallel_for, threads
+                ):
+                    return False
+        if self.n_dense < ALONE or threads == 1:
+            self.run_alone()
+        else:
+            if self.stale:
+                self.make_tasks()
+            parallel_for(run_task, <void*>self, self.n_tasks, threads)
+        if self.n_sparse:
+            for k in range(self.n_parts):
+                part = &self.parts[k]
+                if part.sparse:
+                    part.update.run(
+                        part.table, part.g, self.scalars_of(k), functions(),
+                        <parallel_fn>parallel_for,
+                    )
+        return True
+
+    @property
+    def dense_parameters(self):
+        """Number of elements of the variables whose gradients bound last were dense."""
+        return self.n_dense
+
+    @property
+    def rows_touched(self):
+        """Number of different rows of the sparse gradients bound last."""
+        cdef Py_ssize_t k
+        cdef int64_t n, total = 0
+        if self.state == RUNNING or self.state == BINDING:
+            raise RuntimeError("the plan is in use by another thread")
+        if self.n_sparse == 0:
+            return 0
+        for k in range(self.n_parts):
+            if self.parts[k].sparse:
+                n = self.parts[k].update.rows_touched(<parallel_fn>parallel_for, num_threads())
+                if n < 0:
+                    raise MemoryError("no memory to count rows")
+                total += n
+        return total
+
+
+cdef void run_task(void* context, Py_ssize_t task) noexcept nogil:
+    (<Plan>context).run_segments(task)
