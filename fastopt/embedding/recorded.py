@@ -14,8 +14,9 @@ class _Recorded(Primitive):
     """One call and the derivative of each of its inputs."""
 
     def __init__(self, name: str, vjps: Sequence[Vjp]) -> None:
-        super().__init__(vjps[0], name, saves=(), saves_ans=False, builtin=True)
+        super().__init__(record, name, builtin=True)
         self.pullbacks = vjps
+        self.reads = {i: frozenset() for i in range(len(vjps))}
 
     def lacks(self, argnums: Iterable[int]) -> int | None:
         """Return None: every input has a derivative."""

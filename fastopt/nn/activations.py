@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from fastopt.autodiff import defvjp
 from fastopt.nn import numerics
@@ -41,7 +42,7 @@ def relu(features: Any) -> Any:
     return _relu(features)
 
 
-@recorded(saves=(0,))
+@recorded
 def _relu(x: Any) -> Any:
     return np.maximum(x, 0)
 
@@ -70,7 +71,7 @@ def leaky_relu(features: Any, alpha: float = 0.2) -> Any:
     return _leaky_relu(features, float(alpha))
 
 
-@recorded(saves=(0,))
+@recorded
 def _leaky_relu(x: Any, alpha: float) -> Any:
     x = as_floating(x, "features")
     return np.where(x > 0, x, x * alpha)
@@ -98,7 +99,7 @@ def elu(features: Any) -> Any:
     return _elu(features)
 
 
-@recorded(saves=(0,), saves_ans=True)
+@recorded
 def _elu(x: Any) -> Any:
     x = as_floating(x, "features")
     return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
@@ -126,7 +127,7 @@ def sigmoid(x: Any) -> Any:
     return _sigmoid(x)
 
 
-@recorded(saves_ans=True)
+@recorded
 def _sigmoid(x: Any) -> Any:
     return numerics.sigmoid(as_floating(x, "x"))
 
@@ -153,7 +154,7 @@ def log_sigmoid(x: Any) -> Any:
     return _log_sigmoid(x)
 
 
-@recorded(saves=(0,))
+@recorded
 def _log_sigmoid(x: Any) -> Any:
     return -numerics.softplus(-as_floating(x, "x"))
 
@@ -180,7 +181,7 @@ def softplus(features: Any) -> Any:
     return _softplus(features)
 
 
-@recorded(saves=(0,))
+@recorded
 def _softplus(x: Any) -> Any:
     return numerics.softplus(as_floating(x, "features"))
 
@@ -234,7 +235,7 @@ def silu(features: Any, beta: float = 1.0) -> Any:
 swish = silu
 
 
-@recorded(saves=(0,))
+@recorded
 def _silu(x: Any, beta: float) -> Any:
     x = as_floating(x, "features")
     wide = widened(x)
@@ -246,10 +247,8 @@ def _silu(x: Any, beta: float) -> Any:
 
 
 def _silu_vjp(ans: Any, x: Any, beta: float) -> Any:
-    x = as_floating(x, "features")
-
     def vjp(g: Array) -> Array:
-        wide = widened(x)
+        wide = widened(np.asarray(x))
         gate = numerics.sigmoid(wide * beta)
         rest = np.asarray(1 - gate)
         # Far out the slope of the gate is 0 and vanishes faster than |x| grows.
@@ -288,7 +287,7 @@ def gelu(features: Any, approximate: bool = False) -> Any:
     return _gelu(features, bool(approximate))
 
 
-@recorded(saves=(0,))
+@recorded
 def _gelu(x: Any, approximate: bool) -> Any:
     x = as_floating(x, "features")
     wide = widened(x)
@@ -299,11 +298,9 @@ def _gelu(x: Any, approximate: bool) -> Any:
 
 
 def _gelu_vjp(ans: Any, x: Any, approximate: bool) -> Any:
-    x = as_floating(x, "features")
-
     def vjp(g: Array) -> Array:
         with np.errstate(under="ignore"):
-            gate, slope = _gelu_gate_and_slope(widened(x), approximate)
+            gate, slope = _gelu_gate_and_slope(widened(np.asarray(x)), approximate)
             return (g * (gate + slope)).astype(x.dtype, copy=False)
 
     return vjp
@@ -354,14 +351,15 @@ def softmax(logits: Any, axis: int = -1) -> Any:
     return _softmax(logits, axis)
 
 
-@recorded(saves_ans=True)
+@recorded
 def _softmax(x: Any, axis: int) -> Any:
-    return numerics.softmax(as_floating(x, "logits"), axis)
+    x = as_floating(x, "logits")
+    return numerics.softmax(x, normalize_axis_index(axis, x.ndim))
 
 
 def _softmax_vjp(ans: Any, x: Any, axis: int) -> Any:
     def vjp(g: Array) -> Array:
-        probabilities = widened(ans)
+        probabilities = widened(np.asarray(ans))
         out = probabilities * g
         out -= probabilities * np.sum(out, axis=axis, keepdims=True)
         return out.astype(ans.dtype, copy=False)
@@ -398,35 +396,37 @@ def log_softmax(logits: Any, axis: int = -1) -> Any:
     return _log_softmax(logits, axis)
 
 
-@recorded(saves_ans=True)
+@recorded
 def _log_softmax(x: Any, axis: int) -> Any:
-    return numerics.log_softmax(as_floating(x, "logits"), axis)
+    x = as_floating(x, "logits")
+    return numerics.log_softmax(x, normalize_axis_index(axis, x.ndim))
 
 
 def _log_softmax_vjp(ans: Any, x: Any, axis: int) -> Any:
     def vjp(g: Array) -> Array:
         with np.errstate(under="ignore"):
-            probabilities = np.exp(widened(ans))
+            probabilities = np.exp(widened(np.asarray(ans)))
         out = g - probabilities * np.sum(g, axis=axis, keepdims=True, dtype=probabilities.dtype)
         return np.asarray(out).astype(ans.dtype, copy=False)
 
     return vjp
 
 
-defvjp(_relu, lambda ans, x: lambda g: np.where(np.greater(x, 0), g, 0))
+def _elu_vjp(ans: Any, x: Any) -> Any:
+    return lambda g: np.where(np.greater(x, 0), g, g * (ans + 1))
+
+
+defvjp(_relu, lambda ans, x: lambda g: np.where(np.greater(x, 0), g, 0), reads=[["x"]])
 defvjp(
     _leaky_relu,
     lambda ans, x, alpha: lambda g: np.where(np.greater(x, 0), g, g * alpha),
-    argnums=(0,),
+    reads=[["x"]],
 )
-defvjp(_elu, lambda ans, x: lambda g: np.where(np.greater(x, 0), g, g * (ans + 1)))
-defvjp(_sigmoid, lambda ans, x: lambda g: g * (ans * (1 - ans)))
-defvjp(
-    _log_sigmoid,
-    lambda ans, x: lambda g: g * numerics.sigmoid(-as_floating(x, "x")),
-)
-defvjp(_softplus, lambda ans, x: lambda g: g * numerics.sigmoid(as_floating(x, "features")))
-defvjp(_silu, _silu_vjp, argnums=(0,))
-defvjp(_gelu, _gelu_vjp, argnums=(0,))
-defvjp(_softmax, _softmax_vjp, argnums=(0,))
-defvjp(_log_softmax, _log_softmax_vjp, argnums=(0,))
+defvjp(_elu, _elu_vjp, reads=[["ans", "x"]])
+defvjp(_sigmoid, lambda ans, x: lambda g: g * (ans * (1 - ans)), reads=[["ans"]])
+defvjp(_log_sigmoid, lambda ans, x: lambda g: g * numerics.sigmoid(-np.asarray(x)), reads=[["x"]])
+defvjp(_softplus, lambda ans, x: lambda g: g * numerics.sigmoid(np.asarray(x)), reads=[["x"]])
+defvjp(_silu, _silu_vjp, reads=[["x"]])
+defvjp(_gelu, _gelu_vjp, reads=[["x"]])
+defvjp(_softmax, _softmax_vjp, reads=[["ans"]])
+defvjp(_log_softmax, _log_softmax_vjp, reads=[["ans"]])

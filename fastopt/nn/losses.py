@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from fastopt._arrays import shown
 from fastopt.autodiff import Differentiable, defvjp
@@ -61,7 +62,7 @@ def _probabilities_and_logits(labels: Any, logits: Any) -> tuple[Array, Array]:
     return labels.astype(logits.dtype, copy=False), logits
 
 
-@recorded(saves=(0, 1))
+@recorded
 def _sigmoid_cross_entropy(labels: Any, logits: Any) -> Any:
     labels, logits = _probabilities_and_logits(labels, logits)
     loss = numerics.sigmoid_cross_entropy(widened(labels), widened(logits))
@@ -114,9 +115,10 @@ def softmax_cross_entropy_with_logits(*, labels: Any, logits: Any, axis: int = -
     return _softmax_cross_entropy(labels, logits, axis)
 
 
-@recorded(saves=(0, 1))
+@recorded
 def _softmax_cross_entropy(labels: Any, logits: Any, axis: int) -> Any:
     labels, logits = _probabilities_and_logits(labels, logits)
+    axis = normalize_axis_index(axis, logits.ndim)
     loss = numerics.cross_entropy(widened(labels), widened(logits), axis)
     return loss.astype(logits.dtype, copy=False)
 
@@ -164,7 +166,7 @@ def _class_labels(labels: Any) -> Array:
     return array
 
 
-@recorded(saves=(0, 1))
+@recorded
 def _sparse_softmax_cross_entropy(labels: Array, logits: Any) -> Any:
     logits = as_floating(logits, "logits")
     if logits.ndim == 0 or labels.shape != logits.shape[:-1]:
@@ -238,12 +240,17 @@ defvjp(
     _sigmoid_cross_entropy,
     _sigmoid_cross_entropy_vjp_labels,
     _sigmoid_cross_entropy_vjp_logits,
-    argnums=(0, 1),
+    reads=[["logits"], ["labels", "logits"]],
 )
 defvjp(
     _softmax_cross_entropy,
     _softmax_cross_entropy_vjp_labels,
     _softmax_cross_entropy_vjp_logits,
-    argnums=(0, 1),
+    reads=[["logits"], ["labels", "logits"]],
 )
-defvjp(_sparse_softmax_cross_entropy, _sparse_softmax_cross_entropy_vjp, argnums=(1,))
+defvjp(
+    _sparse_softmax_cross_entropy,
+    _sparse_softmax_cross_entropy_vjp,
+    argnums=[1],
+    reads=[["labels", "logits"]],
+)

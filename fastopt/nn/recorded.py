@@ -8,19 +8,10 @@ from typing import Any
 from fastopt.autodiff.primitives import Primitive
 
 
-def recorded(*, saves: tuple[int, ...] = (), saves_ans: bool = False) -> Callable[[Any], Primitive]:
-    """Return a decorator that makes a function ``_name`` the primitive ``fastopt.nn.name``.
+def recorded(function: Callable[..., Any]) -> Primitive:
+    """Make a function ``_name`` of plain arrays the recorded function ``fastopt.nn.name``.
 
-    Parameters
-    ----------
-    saves : tuple of int
-        Positions of the arguments whose values the derivative reads; no others are kept in memory.
-    saves_ans : bool
-        Whether the derivative reads the result.
+    Its derivatives must return arrays of their own, or views of the gradient that they are given.
     """
-
-    def made(function: Callable[..., Any]) -> Primitive:
-        name = f"fastopt.nn.{function.__name__.removeprefix('_')}"
-        return Primitive(function, name, saves=saves, saves_ans=saves_ans, builtin=True)
-
-    return made
+    name = f"fastopt.nn.{function.__name__.removeprefix('_')}"
+    return Primitive(function, name, builtin=True)

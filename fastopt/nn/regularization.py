@@ -40,7 +40,7 @@ def l2_loss(t: Any) -> Any:
     return _l2_loss(t)
 
 
-@recorded(saves=(0,))
+@recorded
 def _l2_loss(t: Any) -> Any:
     t = as_floating(t, "t")
     if t.dtype.itemsize > 8:  # extended precision has no kernel
@@ -137,15 +137,15 @@ def _noise_shape(
     )
 
 
-@recorded(saves=(1,))
+@recorded
 def _keep_and_scale(x: Any, keep: Array, scale: float) -> Any:
     # A choice, not a product: an infinite element that is dropped becomes 0.
     return np.where(keep, np.asarray(x) * scale, 0)
 
 
-defvjp(_l2_loss, lambda ans, t: lambda g: t * g)
+defvjp(_l2_loss, lambda ans, t: lambda g: t * g, reads=[["t"]])
 defvjp(
     _keep_and_scale,
     lambda ans, x, keep, scale: lambda g: np.where(keep, g * scale, 0),
-    argnums=(0,),
+    reads=[["keep"]],
 )
