@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fastopt._kernels import _aggregate, _rows
 from fastopt.indexed_slices import IndexedSlices
 
 __all__ = ["AggregationMethod"]
@@ -52,24 +53,52 @@ def is_running(method: Any) -> bool:
     raise ValueError(f"aggregation_method must be one of [0, 1, 2], got {method!r}")
 
 
+class Patch:
+    """A gradient that is zero but at an index: what comes back through ``x[index]``.
+
+    Parameters
+    ----------
+    index
+        Anything that indexes an array.
+    values : ndarray
+        What belongs there.
+    repeats : bool
+        Whether the index may name an element twice.
+    """
+
+    __slots__ = ("index", "values", "repeats")
+
+    def __init__(self, index: Any, values: Any, repeats: bool) -> None:
+        self.index = index
+        self.values = values
+        self.repeats = repeats
+
+    def add_to(self, total: Array) -> None:
+        """Add the values into a dense array."""
+        if self.repeats:
+            np.add.at(total, self.index, self.values)
+        else:
+            total[self.index] += self.values
+
+
 class Terms:
     """The gradient terms of one tensor that have arrived so far.
 
-    Dense terms are added from left to right. If there are slices as well, their rows are then added into
-    that sum one after the other, so that no second dense array is needed.
+    Dense terms are added from left to right. If there are slices or patches as well, these are then added
+    into that sum one after the other, so that no second dense array is needed.
     """
 
-    __slots__ = ("dense", "slices", "owned")
+    __slots__ = ("dense", "owned", "sparse")
 
     def __init__(self) -> None:
         self.dense: list[Any] = []
-        self.slices: list[IndexedSlices] = []
         self.owned: list[bool] = []
+        self.sparse: list[IndexedSlices | Patch] = []
 
     def add(self, term: Any, owned: bool, running: bool) -> None:
         """Add a term; `owned` says that nobody else sees its memory."""
-        if isinstance(term, IndexedSlices):
-            self.slices.append(term)
+        if isinstance(term, (IndexedSlices, Patch)):
+            self.sparse.append(term)
         elif running and self.dense:
             if self.owned[0] and type(self.dense[0]) is np.ndarray:
                 np.add(self.dense[0], term, out=self.dense[0])
@@ -81,29 +110,58 @@ class Terms:
             self.owned.append(owned)
 
     def total(self, shape: tuple[int, ...], dtype: np.dtype[Any], densify: bool) -> Any:
-        """Return the sum, an array or, if all terms are slices and `densify` is not set, slices."""
-        if not self.dense:
-            if not densify:
-                return _concatenated(self.slices)
-            total: Any = np.zeros(shape, dtype)
-        elif len(self.dense) == 1:
-            total = self.dense[0]
-            if self.slices and not self.owned[0]:
+        """Return the sum: an array or, if all terms are slices and `densify` is not set, slices."""
+        sparse = self.sparse
+        if self.dense:
+            total = self.dense[0] if len(self.dense) == 1 else add_n(self.dense, self.owned)
+            if sparse and len(self.dense) == 1 and not self.owned[0]:
                 total = np.array(total)
+        elif densify or not all(isinstance(term, IndexedSlices) for term in sparse):
+            total = np.zeros(shape, dtype)
         else:
-            total = add_n(self.dense, self.owned)
-        for term in self.slices:
-            scatter_add(total, term)
+            return _concatenated(sparse)  # type: ignore[arg-type]
+        if sparse:
+            total = np.asarray(total)
+            for term in sparse:
+                if isinstance(term, Patch):
+                    term.add_to(total)
+                else:
+                    scatter_add(total, term)
         return total
 
 
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+    """Sum a gradient down to the shape of an argument that was broadcast."""
+    extra = g.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1
+    )
+    return np.sum(g, axis=axes, dtype=g.dtype).reshape(shape) if axes else g
+
+
+def _kernel_fits(*arrays: Any) -> bool:
+    """Say whether the kernels take these arrays: native float32 or float64, aligned, C-contiguous."""
+    dtype = arrays[0].dtype
+    return dtype.char in "fd" and all(
+        type(a) is np.ndarray and a.dtype == dtype and a.flags.c_contiguous and a.flags.aligned
+        for a in arrays
+    )
+
+
 def add_n(terms: list[Any], owned: list[bool]) -> Any:
-    """Sum arrays of one shape and dtype from left to right."""
+    """Sum two or more arrays of one shape and dtype from left to right.
+
+    In one pass, where the kernel can; with NumPy's additions the bits are the same.
+    """
     first = terms[0]
     if type(first) is not np.ndarray or first.ndim == 0:
         total = first
         for term in terms[1:]:
             total = total + term
+        return total
+    if len(terms) > 2 and _kernel_fits(*terms):
+        total = np.empty(first.shape, first.dtype)
+        _aggregate.add_n(terms, total)
         return total
     total = np.add(first, terms[1], out=first if owned[0] else None)
     for term in terms[2:]:
@@ -114,7 +172,11 @@ def add_n(terms: list[Any], owned: list[bool]) -> Any:
 def scatter_add(total: Array, term: IndexedSlices) -> None:
     """Add the rows of slices into an array, repeated ones in order of arrival."""
     term.check_range(total.shape[0])
-    np.add.at(total, term.indices, term.values)
+    values = np.ascontiguousarray(term.values)
+    if _kernel_fits(total, values):
+        _rows.scatter_add(total, np.ascontiguousarray(term.indices), values)
+    else:
+        np.add.at(total, term.indices, values)
 
 
 def _concatenated(terms: list[IndexedSlices]) -> IndexedSlices:

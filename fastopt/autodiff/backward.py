@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from fastopt.autodiff.aggregation import Terms, is_running
+from fastopt.autodiff.aggregation import Patch, Terms, is_running, unbroadcast
 from fastopt.autodiff.primitives import is_inexact
 from fastopt.autodiff.recording import executing_eagerly
 from fastopt.autodiff.tensor import Differentiable, Form, Node
@@ -28,15 +28,6 @@ Array = np.ndarray[Any, Any]
 def _key(x: Differentiable) -> Any:
     """Return what gradients of `x` are collected under: its node, or itself if no operation made it."""
     return x if x._node is None else x._node
-
-
-def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
-    """Sum a gradient down to the shape of an argument that was broadcast."""
-    extra = g.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1
-    )
-    return np.sum(g, axis=axes, dtype=g.dtype).reshape(shape) if axes else g
 
 
 class BackwardPass:
@@ -276,6 +267,10 @@ def _fit(term: Any, parent: Any, operation: Any, argnum: int) -> Any:
     """Give a gradient the dtype and shape of what it belongs to."""
     if isinstance(term, IndexedSlices):
         return _fit_slices(term, parent, operation, argnum)
+    if isinstance(term, Patch):
+        if term.values.dtype != parent.dtype:
+            term = Patch(term.index, term.values.astype(parent.dtype), term.repeats)
+        return term
     if type(term) is not np.ndarray and not isinstance(term, np.generic):
         term = np.asarray(term)
     shape = parent.shape

@@ -84,6 +84,7 @@ class Primitive:
         self.reads: dict[int, frozenset[int] | None] = {}
         self._kept: dict[tuple[int, ...], frozenset[int] | None] = {}
         self.joint: Callable[..., Callable[[Any], Sequence[Any]]] | None = None
+        self.joint_reads: frozenset[int] | None = None
 
     # ------------------------------------------------------------------ forward
 
@@ -164,10 +165,13 @@ class Primitive:
 
     def _keep(self, argnums: tuple[int, ...]) -> frozenset[int] | None:
         """Return the positions that the derivatives for `argnums` read; None stands for all."""
-        kept: frozenset[int] | None = frozenset()
-        for i in argnums:
-            reads = self.reads.get(i)
-            kept = None if reads is None or kept is None else kept | reads
+        if self.joint is not None:
+            kept = self.joint_reads
+        else:
+            kept = frozenset()
+            for i in argnums:
+                reads = self.reads.get(i)
+                kept = None if reads is None or kept is None else kept | reads
         self._kept[argnums] = kept
         return kept
 
@@ -393,7 +397,9 @@ def defvjp(
 
 
 def defvjp_argnums(
-    function: Any, maker: Callable[..., Callable[[Any], Sequence[Any]]]
+    function: Any,
+    maker: Callable[..., Callable[[Any], Sequence[Any]]],
+    reads: Iterable[int] | None = None,
 ) -> None:
     """Give a recorded function the derivatives of all its arguments at once.
 
@@ -404,8 +410,14 @@ def defvjp_argnums(
     maker : callable
         ``maker(argnums, ans, args, kwargs)`` returns a function that maps the gradient of the result to
         the sequence of gradients of the arguments at `argnums`.
+    reads : iterable of int, optional
+        The positions of the arguments whose values the derivatives read, -1 standing for the result. All
+        by default.
     """
-    _primitive_of(function).joint = maker
+    made = _primitive_of(function)
+    made.joint = maker
+    made.joint_reads = None if reads is None else frozenset(reads)
+    made._kept.clear()
 
 
 _STOP = Primitive(lambda x: x, "stop_gradient")

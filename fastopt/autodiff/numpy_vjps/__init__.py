@@ -1,5 +1,12 @@
 """The table of derivatives of NumPy's functions, by reason. Importing it fills `HANDLERS`."""
 
-from fastopt.autodiff.numpy_vjps import elementwise
+from fastopt.autodiff.numpy_vjps import (
+    einsum,
+    elementwise,
+    indexing,
+    linalg,
+    reductions,
+    shaping,
+)
 
-__all__ = ["elementwise"]
+__all__ = ["einsum", "elementwise", "indexing", "linalg", "reductions", "shaping"]
