@@ -1,0 +1,262 @@
+"""The border of `apply_gradients`: a caller's pairs, checked before anything is changed.
+
+Everything here only looks. What comes out is fit for kernels and hooks: gradients of the variable's
+dtype and shape, rows within bounds, in memory that no update of this call writes to; variables
+whose storage is writable and shared by no other variable of the call.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastopt._arrays import shown
+from fastopt._validate import UnsupportedTypeError
+from fastopt.autodiff import Tensor
+from fastopt.conversion import as_gradient
+from fastopt.indexed_slices import IndexedSlices
+from fastopt.variable import Variable
+
+Array = np.ndarray[Any, Any]
+Gradient = Array | IndexedSlices
+Pair = tuple[Gradient, Variable]
+
+
+def as_list(grads_and_vars: Any) -> list[Any]:
+    """Read the argument of `apply_gradients` once."""
+    if isinstance(grads_and_vars, Variable | np.ndarray | IndexedSlices | str | bytes):
+        raise TypeError(
+            "grads_and_vars must be an iterable of (gradient, variable) pairs, got"
+            f" {shown(grads_and_vars)}"
+        )
+    try:
+        pairs = list(grads_and_vars)
+    except TypeError as error:
+        if hasattr(type(grads_and_vars), "__iter__"):
+            raise  # raised by what the caller's own iterator does
+        raise TypeError(
+            "grads_and_vars must be an iterable of (gradient, variable) pairs, got"
+            f" {shown(grads_and_vars)}"
+        ) from error
+    if not pairs:
+        hint = ""
+        if hasattr(grads_and_vars, "__next__"):
+            hint = (
+                f" The {type(grads_and_vars).__name__} that was passed yields nothing more: if it"
+                " was read"
+                " before (printed, say), pass a list instead."
+            )
+        raise ValueError(f"No variables provided: grads_and_vars is empty.{hint}")
+    return pairs
+
+
+def split(pair: Any, position: int) -> tuple[Any, Any]:
+    """Take one pair apart, which must be one."""
+    if not isinstance(pair, tuple | list):
+        raise TypeError(
+            f"grads_and_vars[{position}] must be a (gradient, variable) pair, got {shown(pair)}"
+        )
+    if len(pair) != 2:
+        raise ValueError(
+            f"grads_and_vars[{position}] must be a (gradient, variable) pair, got {len(pair)}"
+            f" items: {shown(pair)}"
+        )
+    return pair[0], pair[1]
+
+
+def checked(pairs: Sequence[Any], optimizer_name: str) -> list[Pair]:
+    """Check and convert all pairs; return those with a gradient.
+
+    Raises
+    ------
+    TypeError
+        If a pair is none, a gradient cannot be one, a variable is none.
+    ValueError
+        If a pair has not two items, shapes differ, there is no gradient at all, or two variables
+        share memory.
+    IndexError
+        If a row of a sparse gradient does not exist.
+    NotImplementedError
+        If what shall be updated is a `Tensor`.
+    RuntimeError
+        If a variable with a constraint has a sparse gradient.
+    """
+    good: list[Pair] = []
+    given: list[Any] = []
+    for position, pair in enumerate(pairs):
+        gradient, var = split(pair, position)
+        given.append(var)
+        if isinstance(var, Variable):
+            converted = as_gradient(
+                gradient,
+                like=_floating(var),
+                shape=var.shape,
+                name=f"the gradient of variable {var.name!r}",
+            )
+        else:
+            converted = as_gradient(gradient, name=f"the gradient in grads_and_vars[{position}]")
+            require_target(var, gradient, position)
+        if converted is None:
+            continue
+        var = updatable(var, optimizer_name)
+        if var.constraint is not None and isinstance(converted, IndexedSlices):
+            raise RuntimeError(
+                f"variable {var.name!r} has a constraint, which cannot be used with a sparse"
+                " gradient"
+            )
+        good.append((converted, var))
+    if not good:
+        raise no_gradients(given)
+    return good
+
+
+def no_gradients(variables: Sequence[Any], loss: Any = None) -> ValueError:
+    """Make the error for a step that has no gradient at all."""
+    names = [_name(v) for v in variables]
+    text = f"No gradients provided for any variable: [{', '.join(names)}]."
+    if not names:
+        return ValueError(f"{text} The loss {shown(loss)} read no trainable variables.")
+    whole = [_name(v) for v in variables if isinstance(v, Variable) and v.dtype.kind in "iub"]
+    if whole:
+        text += f" Integers have no gradient: {', '.join(whole)}."
+    elif loss is None:
+        text += (
+            " Every gradient is None, which means that the loss doesn't depend on these"
+            " variables, or that"
+            " what connects them was computed outside the loss."
+        )
+    else:
+        text += (
+            f" The loss {shown(loss)} doesn't depend on them: it may read a copy made before"
+            " (`.numpy()`,"
+            " `np.array(v)`), or the variables it reads are not in the list."
+        )
+    return ValueError(text)
+
+
+def require_target(var: Any, gradient: Any, position: int) -> None:
+    """Refuse what is neither a `Variable` nor a `Tensor`."""
+    if isinstance(var, Variable | Tensor):
+        return
+    hint = ""
+    if isinstance(gradient, Variable):
+        hint = "; a pair is (gradient, variable), in this order"
+    elif isinstance(var, np.ndarray):
+        hint = "; fo.Variable(array, copy=False) makes one of an array without copying it"
+    raise UnsupportedTypeError(
+        f"grads_and_vars[{position}]: the variable must be a fastopt Variable, got"
+        f" {shown(var)}{hint}"
+    )
+
+
+def updatable(x: Any, optimizer_name: str) -> Variable:
+    """Return `x`, which must be a variable and not a `Tensor`."""
+    if not isinstance(x, Variable):
+        raise NotImplementedError(
+            f"{optimizer_name} cannot update {shown(x)}: gradients with respect to a Tensor can"
+            " be computed,"
+            " but only a Variable can be updated"
+        )
+    return x
+
+
+def require_storage(variables: Sequence[Variable], slots: Iterable[Variable] = ()) -> Memory:
+    """Check that the variables can be written to and don't share memory; return where they lie."""
+    for var in variables:
+        if not var._storage.flags.writeable:
+            raise ValueError(f"variable {var.name!r} cannot be updated: its storage is read-only")
+    memory = Memory(variables)
+    memory.add(slots)
+    return memory
+
+
+class Memory:
+    """Where some variables lie, to be asked whether an array lies there too."""
+
+    def __init__(self, variables: Iterable[Variable]) -> None:
+        self._ranges: list[tuple[int, int]] = []
+        distinct = {id(var): var for var in variables}
+        ranges = sorted(
+            (*_byte_range(var._storage), var.name)
+            for var in distinct.values()
+            if var._storage.nbytes
+        )
+        for (_, stop, name), (start, _, other) in zip(ranges, ranges[1:], strict=False):
+            if start < stop:
+                raise ValueError(
+                    f"variables {name!r} and {other!r} share memory: in one call each number may"
+                    " be updated"
+                    " through one variable only"
+                )
+        self._ranges = [(start, stop) for start, stop, _ in ranges]
+
+    def add(self, variables: Iterable[Variable]) -> None:
+        """Add variables that are known to share no memory with the others."""
+        self._ranges.extend(_byte_range(var._storage) for var in variables if var._storage.nbytes)
+        self._ranges.sort()
+
+    def overlaps(self, array: Array) -> bool:
+        """Whether `array` shares a byte with one of the variables."""
+        if not array.nbytes:
+            return False
+        start, stop = _byte_range(array)
+        at = bisect.bisect_left(
+            self._ranges, (stop, -1)
+        )  # the first range that begins behind the array
+        return at > 0 and self._ranges[at - 1][1] > start
+
+    def apart(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+        """Yield the pairs with gradients that lie elsewhere: those that don't are copied."""
+        for gradient, var in pairs:
+            if isinstance(gradient, IndexedSlices):
+                if self.overlaps(gradient.values):
+                    gradient = gradient._with_values(gradient.values.copy())
+            elif self.overlaps(gradient):
+                gradient = gradient.copy()
+            yield gradient, var
+
+
+def require_step(global_step: Any) -> None:
+    """Check a step counter before anything is changed.
+
+    Raises
+    ------
+    UnsupportedTypeError
+        If it is not a `Variable` (a `TypeError`, and an `AttributeError` as in TensorFlow).
+    ValueError
+        If it is not a writable scalar of a numeric dtype.
+    """
+    if not isinstance(global_step, Variable):
+        raise UnsupportedTypeError(
+            f"global_step must be a fastopt Variable or None, got {shown(global_step)}"
+        )
+    if global_step.shape:
+        raise ValueError(
+            f"global_step {global_step.name!r} must be a scalar, its shape is {global_step.shape}"
+        )
+    if global_step.dtype.kind not in "iuf":
+        raise ValueError(
+            f"global_step {global_step.name!r} must be a number, its dtype is {global_step.dtype}"
+        )
+    if not global_step._storage.flags.writeable:
+        raise ValueError(
+            f"global_step {global_step.name!r} cannot be advanced: its storage is read-only"
+        )
+
+
+def _floating(var: Variable) -> np.dtype[Any] | None:
+    # A gradient for integers is refused later, with the variable's name; here it must only be
+    # readable.
+    return var.dtype if var.dtype.kind not in "iub" else None
+
+
+def _byte_range(array: Array) -> tuple[int, int]:
+    return np.lib.array_utils.byte_bounds(array)
+
+
+def _name(var: Any) -> str:
+    name = getattr(var, "name", None)
+    return repr(name) if isinstance(name, str) else shown(var)

@@ -1,0 +1,383 @@
+"""`KernelOptimizer`: optimizers whose update is a rule of the kernels.
+
+A class names its hyperparameters with their constraints, its slots, its rule, and the scalars of a
+step. All else is here, and the same for every rule.
+
+The first call with a list of variables goes the long way of `Optimizer`: it checks everything,
+makes the slots, and ends with a `Plan`, which holds what was found out about the variables. Plans
+are kept. A later call with the same variables whose gradients fit exactly takes a plan and goes
+straight to the kernel, with no work in Python for each pair.
+
+A plan serves one thread at a time. So plans are kept in lists, from which a thread takes one and to
+which it brings it back; threads that apply at once have a plan each.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fastopt import _pairs
+from fastopt._batch import Batch, HookBatch, Outcome, constrain, ordered_locks
+from fastopt._kernels import _memory
+from fastopt._kernels._plan import Plan
+from fastopt._kernels.rules import RULES
+from fastopt._slots import CallState, Journal
+from fastopt._validate import Constraint, Real, accept_all
+from fastopt.indexed_slices import IndexedSlices
+from fastopt.optimizer import Optimizer
+from fastopt.variable import Variable
+
+Array = np.ndarray[Any, Any]
+Scalars = tuple[float, ...]
+
+_KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+_MOST_PLANS = 16  # of one key; enough for as many threads to apply at once without making new ones
+_HOOKS = (
+    "_create_slots",
+    "_apply_dense",
+    "_apply_sparse",
+    "_apply_sparse_duplicate_indices",
+    "_resource_apply_dense",
+    "_resource_apply_sparse",
+    "_resource_apply_sparse_duplicate_indices",
+)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A slot that a rule needs for each variable.
+
+    Attributes
+    ----------
+    name : str
+        The name under which `Optimizer.get_slot` finds it.
+    initial : str or float
+        The number it is filled with, or the hyperparameter that holds that number.
+    op_name : str, optional
+        The hyperparameter that may hold what stands in the variable's name for the optimizer's
+        name.
+    """
+
+    name: str
+    initial: str | float = 0.0
+    op_name: str | None = None
+
+
+class _KernelCallState(CallState):
+    """Also the hyperparameters of the step, and what the rule makes of them."""
+
+    values: Mapping[str, Any] = {}
+    scalars: Scalars | list[Scalars] = ()
+
+
+class _Plans(dict[tuple[int, int], list["PlanBatch"]]):
+    """Batches that wait to be used, by number of pairs and id of the first variable."""
+
+    __slots__ = ("__weakref__",)
+
+
+class PlanBatch:
+    """Some variables, each once, with a plan for them."""
+
+    __slots__ = ("_bound", "constrained", "graph", "key", "locks", "ops", "plan", "plans", "refs")
+
+    def __init__(self, plan: Plan, variables: Sequence[Variable], plans: _Plans) -> None:
+        self.plan = plan
+        self.key = (len(variables), id(variables[0]))
+        self.locks = ordered_locks(variables)
+        self.ops = (None,) * len(variables)
+        self.constrained = any(var.constraint is not None for var in variables)
+        self.graph = variables[0].graph
+        self.plans = plans
+        self._bound: list[Any] = []
+        key, shelf = self.key, weakref.ref(plans)
+
+        def forget(_: Any) -> None:
+            # A plan holds on to the memory of its variables; it must go with the first of them.
+            if (known := shelf()) is not None:
+                known.pop(key, None)
+
+        self.refs = tuple(weakref.ref(var, forget) for var in variables)
+
+    def bind(self, pairs: list[Any]) -> bool:
+        """Take the gradients, if they and the variables fit the plan exactly."""
+        if self.plan.bind(pairs):
+            self._bound = pairs
+            return True
+        return False
+
+    def run(self, optimizer: KernelOptimizer) -> Outcome:
+        """Update the variables and bring the plan back."""
+        plan = self.plan
+        try:
+            plan.run(optimizer._call.scalars)
+            for pair in self._bound:
+                pair[1]._version += 1
+            if self.constrained:
+                for pair in self._bound:
+                    constrain(pair[1])
+            return self.ops, plan.rows_touched, plan.dense_parameters
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the gradients and bring the plan back."""
+        self.plan.release()
+        self._bound = []
+        waiting = self.plans.get(self.key)
+        if waiting is not None:  # else one of the variables is gone
+            waiting.append(self)
+
+
+class RepeatedBatch:
+    """Pairs that name a variable more than once: batches that run one after the other."""
+
+    __slots__ = ("_batches", "locks", "refs")
+
+    def __init__(self, batches: list[PlanBatch], variables: Sequence[Variable]) -> None:
+        self._batches = batches
+        self.refs = tuple(weakref.ref(var) for var in variables)
+        self.locks = ordered_locks(variables)
+
+    def run(self, optimizer: KernelOptimizer) -> Outcome:
+        """Update the variables, each as often as it is named."""
+        ops: tuple[Any, ...] = ()
+        rows = parameters = 0
+        for batch in self._batches:
+            more_ops, more_rows, more_parameters = batch.run(optimizer)
+            ops += more_ops
+            rows += more_rows
+            parameters += more_parameters
+        return ops, rows, parameters
+
+    def release(self) -> None:
+        """Let go of the gradients and bring the plans back."""
+        for batch in self._batches:
+            batch.release()
+
+
+class KernelOptimizer(Optimizer):
+    """Base class of the optimizers whose update is a rule of the kernels.
+
+    Class attributes of a subclass
+    ------------------------------
+    _constraints : mapping of str to Constraint
+        What each hyperparameter may be. The names are those of the constructor's arguments.
+    _slot_table : tuple of Slot
+        The slots, in the order in which they are made; their names are those of the rule.
+    _untouched : {"skip", "update"}
+        What a sparse gradient means for rows that it doesn't list: "update" is a gradient of zero.
+
+    A subclass gives `_rule` and `_scalars`. One that overrides a hook of `Optimizer` gets it
+    called.
+    """
+
+    _constraints: ClassVar[Mapping[str, Constraint]] = {}
+    _slot_table: ClassVar[tuple[Slot, ...]] = ()
+    _untouched: ClassVar[Literal["skip", "update"]] = "skip"
+    _hooks_are_ours: ClassVar[bool] = True
+
+    _call: _KernelCallState
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # A module of this package fills in hooks in a way that plans know of; anybody else's are
+        # called.
+        cls._hooks_are_ours = all(
+            _defining_module(cls, hook).partition(".")[0] == "fastopt" for hook in _HOOKS
+        )
+
+    def __init__(self, use_locking: bool, name: str, **hyperparameters: Any) -> None:
+        super().__init__(use_locking, name)
+        self._hyperparameters = accept_all(type(self).__name__, self._constraints, hyperparameters)
+        self._rule_name = self._rule()
+        self._varying = tuple(
+            name
+            for name, constraint in self._constraints.items()
+            if isinstance(constraint, Real) and type(self._hyperparameters[name]) is not float
+        )
+
+    def _make_transient(self) -> None:
+        super()._make_transient()
+        self._call = _KernelCallState()
+        self._plans = _Plans()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["_plans"]
+        return state
+
+    # ------------------------------------------------------------------ what a rule's class gives
+
+    def _rule(self) -> str:
+        """Return the name of the rule on the kernels' page."""
+        raise NotImplementedError
+
+    def _scalars(self, values: Mapping[str, Any]) -> Scalars:
+        """Return the scalars of the rule for one step, from the values of the hyperparameters."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ hooks of Optimizer
+
+    def _create_slots(self, var_list: list[Variable]) -> None:
+        for var in var_list:
+            for place, slot in enumerate(self._slot_table, 1):
+                op_name = self._hyperparameters[slot.op_name] if slot.op_name else None
+                fill = slot.initial
+                if isinstance(fill, str):
+                    fill = self._hyperparameters[fill]
+
+                def make(var: Variable = var, place: int = place, fill: Any = fill) -> Array:
+                    array = _memory.empty(var.shape, var.dtype, place)
+                    array.fill(fill)
+                    return array
+
+                self._slot(var, slot.name, op_name or self._name, make)
+
+    def _prepare(self) -> None:
+        call = self._call
+        call.values = values = self._values()
+        call.scalars = self._scalars(values)
+
+    def _apply_dense(self, grad: Array, var: Variable) -> None:
+        self._apply_alone(grad, var)
+
+    def _apply_sparse(self, grad: IndexedSlices, var: Variable) -> None:
+        self._apply_alone(grad, var)
+
+    # ------------------------------------------------------------------ the short way and the long
+    # way
+
+    def _values(self) -> Mapping[str, Any]:
+        """Return the hyperparameters as they are at this step, checked."""
+        values = self._hyperparameters
+        if self._varying:
+            values = values.copy()
+            for name in self._varying:
+                read = self._constraints[name].read
+                values[name] = read(type(self).__name__, name, values[name])
+        return values
+
+    def _bind(self, pairs: list[Any]) -> PlanBatch | None:
+        first = pairs[0]
+        if type(first) is not tuple or len(first) != 2 or not self._hooks_are_ours:
+            return None
+        batch = self._waiting((len(pairs), id(first[1])))
+        if batch is None:
+            return None
+        # A constraint needs a look at the kind of each gradient.
+        if not batch.constrained and batch.bind(pairs):
+            self._call.graph = batch.graph
+            return batch
+        batch.release()
+        return None
+
+    def _waiting(self, key: tuple[int, int]) -> PlanBatch | None:
+        try:
+            return self._plans[key].pop()
+        except LookupError:
+            return None
+
+    def _batch(self, pairs: list[_pairs.Pair], journal: Journal | None = None) -> Batch:
+        if not self._hooks_are_ours:
+            return HookBatch(pairs, journal)
+        rounds = _rounds(pairs)
+        batches = [self._planned(each) for each in rounds]
+        return (
+            batches[0] if len(batches) == 1 else RepeatedBatch(batches, [var for _, var in pairs])
+        )
+
+    def _planned(self, pairs: list[_pairs.Pair]) -> PlanBatch:
+        """Return a batch for checked pairs of distinct variables, with the gradients bound."""
+        key = (len(pairs), id(pairs[0][1]))
+        unfit: list[PlanBatch] = []
+        try:
+            while (batch := self._waiting(key)) is not None:
+                if batch.bind(pairs):
+                    return batch
+                unfit.append(batch)
+        finally:
+            for other in reversed(unfit[:_MOST_PLANS]):
+                other.release()
+        variables = [var for _, var in pairs]
+        rule = self._rule_name
+        slots = [
+            tuple(self._slots[name][var]._storage for name in RULES[rule].slots)
+            for var in variables
+        ]
+        storages = [var._storage for var in variables]
+        plan = Plan(rule, variables, storages, slots, IndexedSlices, self._untouched)
+        self._plans.setdefault(key, [])
+        batch = PlanBatch(plan, variables, self._plans)
+        if not batch.bind(pairs):
+            raise RuntimeError(
+                f"{type(self).__name__}: checked gradients do not fit the kernels; please report"
+                " this, with"
+                f" the dtypes and shapes of {[(var.dtype, var.shape) for var in variables]}"
+            )
+        return batch
+
+    def _apply_alone(self, grad: Any, var: Variable) -> None:
+        """Update one variable: what a hook does when it is called by itself."""
+        pairs = _pairs.checked([(grad, var)], type(self).__name__)
+        memory = _pairs.require_storage([var], self._slots_of([var]))
+        self._planned(list(memory.apart(pairs))).run(self)
+
+    # ------------------------------------------------------------------ checks
+
+    def _require_updatable(self, variables: Sequence[Variable]) -> None:
+        super()._require_updatable(variables)
+        for var in variables:
+            if var.dtype not in _KERNEL_DTYPES:
+                raise TypeError(
+                    f"{type(self).__name__} updates variables of float32 and float64, variable"
+                    f" {var.name!r} has"
+                    f" dtype {var.dtype}"
+                )
+            for slot in self._slot_table:
+                if isinstance(slot.initial, str):
+                    self._require_initial(slot, slot.initial, var)
+
+    def _require_initial(self, slot: Slot, hyperparameter: str, var: Variable) -> None:
+        """Check that an initial value is within its bounds in the variable's dtype too."""
+        constraint = self._constraints[hyperparameter]
+        assert isinstance(constraint, Real)
+        value = self._hyperparameters[hyperparameter]
+        with np.errstate(over="ignore", under="ignore"):
+            rounded = var.dtype.type(value)
+        if not constraint.holds(float(rounded)):
+            raise ValueError(
+                f"{type(self).__name__}: {hyperparameter} {value!r} is {rounded!r} in"
+                f" {var.dtype}, the dtype of"
+                f" variable {var.name!r}, but must be {constraint}"
+            )
+
+
+def _rounds(pairs: list[_pairs.Pair]) -> list[list[_pairs.Pair]]:
+    """Split pairs into lists that name a variable once each, keeping the order for every variable.
+
+    Variables share no memory, so the order between them is free.
+    """
+    if len({id(var) for _, var in pairs}) == len(pairs):
+        return [pairs]
+    times: dict[int, int] = {}
+    rounds: list[list[_pairs.Pair]] = []
+    for pair in pairs:
+        nth = times.get(id(pair[1]), 0)
+        times[id(pair[1])] = nth + 1
+        if nth == len(rounds):
+            rounds.append([])
+        rounds[nth].append(pair)
+    return rounds
+
+
+def _defining_module(cls: type, name: str) -> str:
+    for base in cls.__mro__:
+        if name in vars(base):
+            return base.__module__
+    raise AttributeError(name)

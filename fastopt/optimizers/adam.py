@@ -1,0 +1,169 @@
+"""Adam, and its lazy form for sparse gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from fastopt._validate import Real
+from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
+from fastopt.variable import Variable
+
+
+class AdamOptimizer(KernelOptimizer):
+    """Adam: steps by running averages of the gradient and of its square [1]_.
+
+    In call ``t``, counted from 1::
+
+        m = beta1 * m + (1 - beta1) * g v = beta2 * v + (1 - beta2) * g**2 w = w - lr_t * m /
+        (sqrt(v) + epsilon),    lr_t = learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t)
+
+    Slots ``m`` and ``v``, from zeros. The powers of the betas are the variables ``beta1_power`` and
+    ``beta2_power``, one pair for all variables of the optimizer: they count calls. They are
+    float64, where TensorFlow keeps float32.
+
+    Epsilon stands beside the uncorrected root, as in TensorFlow and in the paper's "epsilon hat".
+    PyTorch and Keras' documentation have it beside the corrected root: to get theirs, multiply
+    epsilon by ``sqrt(1 - beta2**t)`` with a callable.
+
+    With a sparse gradient every row moves: rows that the gradient doesn't list have a gradient of
+    zero, their averages decay, and the weights follow. `LazyAdamOptimizer` touches the listed rows
+    only.
+
+    Parameters
+    ----------
+    learning_rate : float, callable, Variable or array_like scalar
+        The step size; negative ascends. A callable is called, and anything but a plain number is
+        read, once in every step.
+    beta1, beta2 : float, callable, Variable or array_like scalar
+        How much of the averages stays in a step, in [0, 1). (TensorFlow accepts any number; beyond
+        these bounds the correction is no number.) A callable is called once more when the powers
+        are created.
+    epsilon : float, callable, Variable or array_like scalar
+        Keeps the denominator from zero; not negative.
+    use_locking : bool
+        See `Optimizer`.
+    name : str
+        The name of the optimizer.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a hyperparameter is not a finite real number within its bounds.
+
+    References
+    ----------
+    .. [1] D. P. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastopt as fo
+    >>> w = fo.Variable(np.array([1.0, 1.0]), name="w")
+    >>> opt = fo.AdamOptimizer(learning_rate=0.5)
+    >>> done = opt.apply_gradients([(np.array([8.0, -0.125]), w)])
+    >>> w.numpy().round(6)
+    array([0.5, 1.5])
+    >>> [var.name for var in opt.variables()]
+    ['beta1_power', 'beta2_power', 'w/Adam', 'w/Adam_1']
+    """
+
+    _constraints = {
+        "learning_rate": Real(),
+        "beta1": Real(ge=0, lt=1),
+        "beta2": Real(ge=0, lt=1),
+        "epsilon": Real(ge=0),
+    }
+    _slot_table = (Slot("m"), Slot("v"))
+    _untouched: ClassVar[Literal["skip", "update"]] = "update"
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        epsilon: Any = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+    ) -> None:
+        super().__init__(
+            use_locking,
+            name,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+        )
+
+    def _rule(self) -> str:
+        return "adam"
+
+    def _create_slots(self, var_list: list[Variable]) -> None:
+        # TensorFlow's order: a call that cannot make the powers makes no slots.
+        first = min(var_list, key=lambda var: var.name)
+        for beta in ("beta1", "beta2"):
+            self._create_non_slot_variable(
+                lambda beta=beta: self._read_now(beta), f"{beta}_power", first
+            )
+        super()._create_slots(var_list)
+
+    def _read_now(self, hyperparameter: str) -> np.float64:
+        constraint = self._constraints[hyperparameter]
+        return np.float64(
+            constraint.read(
+                type(self).__name__, hyperparameter, self._hyperparameters[hyperparameter]
+            )
+        )
+
+    def _scalars(self, values: Mapping[str, Any]) -> Scalars:
+        power1, power2 = self._powers()
+        beta1, beta2 = values["beta1"], values["beta2"]
+        correction = math.sqrt(1.0 - power2.item()) / (1.0 - power1.item())
+        return values["learning_rate"] * correction, 1.0 - beta1, 1.0 - beta2, values["epsilon"]
+
+    def _finish(self, update_ops: Sequence[Any], name_scope: str) -> None:
+        values = self._call.values
+        lock = self._get_non_slot_variable("beta1_power")
+        assert lock is not None
+        with lock._lock:  # each call counts, however many threads apply at once
+            power1, power2 = self._powers()
+            power1 *= values["beta1"]
+            power2 *= values["beta2"]
+
+    def _powers(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        power1 = self._get_non_slot_variable("beta1_power")
+        power2 = self._get_non_slot_variable("beta2_power")
+        assert power1 is not None and power2 is not None
+        return power1._storage, power2._storage
+
+
+class LazyAdamOptimizer(AdamOptimizer):
+    """Adam that touches only the rows which a sparse gradient lists.
+
+    For dense gradients it is `AdamOptimizer`, and has its arguments. With a sparse gradient, rows
+    that are not listed stay as they are: their averages don't decay, their weights don't move. This
+    is faster and uses less memory traffic than Adam, and a different algorithm: a row that is seen
+    seldom keeps old averages, while the bias correction counts every call. An empty gradient
+    advances only the powers.
+
+    Parameters
+    ----------
+    learning_rate, beta1, beta2, epsilon, use_locking, name
+        See `AdamOptimizer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fastopt as fo
+    >>> w = fo.Variable(np.ones((3, 1)), name="w")
+    >>> opt = fo.LazyAdamOptimizer(learning_rate=0.5)
+    >>> for row in (0, 2):
+    ...     done = opt.apply_gradients([(fo.IndexedSlices(np.ones((1, 1)), [row]), w)])
+    >>> w.numpy().ravel().round(6)
+    array([0.5     , 1.      , 0.627863])
+    """
+
+    _untouched = "skip"

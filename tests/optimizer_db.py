@@ -1,0 +1,211 @@
+"""The registry of optimizers: one record each, which drives all general tests.
+
+A new optimizer gets one record here. Its bad hyperparameters come from the table of constraints of
+its class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastopt as fo
+from fastopt._validate import Real
+from fastopt.optimizers._kernel_optimizer import KernelOptimizer
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the general tests know about one optimizer.
+
+    Attributes
+    ----------
+    cls : type
+        The class.
+    required : dict
+        The arguments without a default.
+    variants : dict
+        Name -> arguments that are worth a run of every general test.
+    golden : tuple of str
+        The golden files, without ".npz".
+    parabola, rosenbrock : (dict, int)
+        Arguments and steps that come to the minimum.
+    slots : tuple of str
+        Names of the slots, in the order of their creation.
+    other_rows : bool
+        Whether a sparse gradient also moves rows that it doesn't list.
+    duplicates : str
+        "sum" or "sequential".
+    """
+
+    cls: type[KernelOptimizer]
+    required: dict[str, Any]
+    variants: dict[str, dict[str, Any]]
+    golden: tuple[str, ...]
+    parabola: tuple[dict[str, Any], int]
+    rosenbrock: tuple[dict[str, Any], int]
+    slots: tuple[str, ...] = ()
+    other_rows: bool = False
+    duplicates: str = "sum"
+
+    @property
+    def id(self) -> str:
+        return self.cls.__name__.removesuffix("Optimizer")
+
+    def make(self, **kwargs: Any) -> Any:
+        """Make an optimizer, with the required arguments unless others are given."""
+        return self.cls(**{**self.required, **kwargs})
+
+
+RECORDS = (
+    Record(
+        cls=fo.GradientDescentOptimizer,
+        required={"learning_rate": 0.1},
+        variants={"default": {}, "ascent": {"learning_rate": -0.01}},
+        golden=("gradient_descent__lr01", "gradient_descent__lr3"),
+        parabola=({"learning_rate": 0.1}, 300),
+        rosenbrock=({"learning_rate": 2e-3}, 30000),
+        duplicates="sequential",
+    ),
+    Record(
+        cls=fo.MomentumOptimizer,
+        required={"learning_rate": 0.1, "momentum": 0.9},
+        variants={"plain": {}, "nesterov": {"use_nesterov": True}},
+        golden=(
+            "momentum__default",
+            "momentum__nesterov",
+            "momentum__nesterov_lr2",
+            "momentum__zero",
+            "momentum__float64_hyperparameters",
+        ),
+        parabola=({"learning_rate": 0.02, "momentum": 0.9}, 500),
+        rosenbrock=({"learning_rate": 5e-4, "momentum": 0.9}, 15000),
+        slots=("momentum",),
+    ),
+    Record(
+        cls=fo.AdagradOptimizer,
+        required={"learning_rate": 0.1},
+        variants={"default": {}, "large_start": {"initial_accumulator_value": 10.0}},
+        golden=("adagrad__default", "adagrad__init10", "adagrad__lr3_small_init"),
+        parabola=({"learning_rate": 1.0}, 500),
+        rosenbrock=({"learning_rate": 1.0}, 20000),
+        slots=("accumulator",),
+    ),
+    Record(
+        cls=fo.AdamOptimizer,
+        required={},
+        variants={
+            "default": {},
+            "betas_0": {"beta1": 0.0, "beta2": 0.0, "epsilon": 0.1},
+            "fast": {"learning_rate": 0.05, "beta1": 0.5, "beta2": 0.9, "epsilon": 1e-4},
+        },
+        golden=(
+            "adam__default",
+            "adam__beta1_0",
+            "adam__beta2_0",
+            "adam__betas_0",
+            "adam__eps1",
+            "adam__fast_betas",
+            "adam__lr01_eps1e-3",
+            "adam__float64_hyperparameters",
+        ),
+        parabola=({"learning_rate": 0.1}, 1000),
+        rosenbrock=({"learning_rate": 0.02}, 15000),
+        slots=("m", "v"),
+        other_rows=True,
+    ),
+    Record(
+        cls=fo.LazyAdamOptimizer,
+        required={},
+        variants={"default": {}},
+        golden=("lazy_adam__lr01",),
+        parabola=({"learning_rate": 0.1}, 1000),
+        rosenbrock=({"learning_rate": 0.02}, 15000),
+        slots=("m", "v"),
+    ),
+    Record(
+        cls=fo.FtrlOptimizer,
+        required={"learning_rate": 0.5},
+        variants={
+            "default": {},
+            "all": {
+                "learning_rate_power": -0.7,
+                "l1_regularization_strength": 0.01,
+                "l2_regularization_strength": 0.02,
+                "l2_shrinkage_regularization_strength": 0.03,
+                "beta": 0.1,
+            },
+        },
+        golden=(
+            "ftrl__default",
+            "ftrl__all",
+            "ftrl__beta",
+            "ftrl__init0",
+            "ftrl__init0_l1",
+            "ftrl__l1",
+            "ftrl__l1_l2",
+            "ftrl__l1_l2_shrinkage",
+            "ftrl__l2",
+            "ftrl__power-0.3",
+            "ftrl__power-1_shrinkage",
+            "ftrl__power0",
+            "ftrl__shrinkage",
+        ),
+        parabola=({"learning_rate": 1.0}, 500),
+        rosenbrock=({"learning_rate": 1.0}, 20000),
+        slots=("accum", "linear"),
+    ),
+)
+
+BY_ID = {record.id: record for record in RECORDS}
+
+
+def every_record() -> Any:
+    """Parametrize a test over all optimizers."""
+    return pytest.mark.parametrize("record", [pytest.param(r, id=r.id) for r in RECORDS])
+
+
+def every_variant() -> Any:
+    """Parametrize a test over all optimizers and their variants."""
+    return pytest.mark.parametrize(
+        ("record", "kwargs"),
+        [
+            pytest.param(record, {**record.required, **kwargs}, id=f"{record.id}-{name}")
+            for record in RECORDS
+            for name, kwargs in record.variants.items()
+        ],
+    )
+
+
+def bad_arguments() -> Iterator[Any]:
+    """Yield (record, argument, bad value, exception) for each hyperparameter."""
+    for record in RECORDS:
+        for name, constraint in record.cls._constraints.items():
+            for number, (value, error) in enumerate(constraint.bad_values()):
+                yield pytest.param(record, name, value, error, id=f"{record.id}-{name}-{number}")
+
+
+def bad_numbers() -> Iterator[Any]:
+    """Yield (record, argument, bad number) for each hyperparameter that may vary."""
+    for record in RECORDS:
+        for name, constraint in record.cls._constraints.items():
+            if isinstance(constraint, Real) and not constraint.fixed:
+                for value in (float("nan"), float("inf"), *constraint.out_of_bounds()):
+                    yield pytest.param(record, name, value, id=f"{record.id}-{name}-{value:g}")
+
+
+def state_of(optimizer: Any, *variables: Any) -> dict[str, bytes]:
+    """Return everything a step may change, bit by bit."""
+    state = {var.name: var.numpy().tobytes() for var in variables}
+    state.update((var.name, var.numpy().tobytes()) for var in optimizer.variables())
+    state["slot names"] = repr(optimizer.get_slot_names()).encode()
+    return state
+
+
+def slices_of(dense: np.ndarray[Any, Any]) -> Any:
+    """Return slices that list every row of an array once."""
+    return fo.IndexedSlices(dense, np.arange(dense.shape[0]), dense.shape)
