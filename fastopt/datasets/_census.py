@@ -20,11 +20,11 @@ _NUMERIC = (
 
 
 def load_census() -> Table:
-    """Return the Census Income data, the people of which earned more or less than 50,000 dollars.
+    """Return the Census Income data.
 
-    48,842 rows of the census of 1994; 6 numeric and 8 categorical columns, some with gaps. Source: Becker, B. and
-    Kohavi, R. (1996), *Adult*, UCI Machine Learning Repository, https://doi.org/10.24432/C5XW20,
-    under CC BY 4.0.
+    Who earned more than 50,000 dollars in 1994? 48,842 rows; 6 numeric and 8 categorical columns,
+    some with gaps. Source: Becker, B. and Kohavi, R. (1996), *Adult*, UCI Machine Learning
+    Repository, https://doi.org/10.24432/C5XW20, under CC BY 4.0.
 
     Returns
     -------

@@ -18,8 +18,7 @@ from ._text import open_text
 
 __all__ = ["read_csv"]
 
-# Rows by which columns without a name in the caller's lists are told to be numbers or names.
-_ROWS_LOOKED_AT = 10_000
+# The first chunk tells which columns are numbers and which are names.
 _CHUNK = 10_000
 _LABEL_NAMES = ("label", "target", "class", "y", "click", "clicked", "outcome")
 _QUOTED = re.compile(r'"[^"]*"')
@@ -61,23 +60,33 @@ class _NumericReader:
         return NumericColumn(self._name, np.concatenate(self._chunks))
 
 
-class _CategoricalReader:
+class _Codes(dict[str, int]):
     """Numbers the distinct values by first appearance; a gap is -1."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(GAPS, -1))
+
+    def __missing__(self, text: str) -> int:
+        return self.setdefault(text, len(self) - len(GAPS))
+
+
+class _CategoricalReader:
+    """Collects names under their codes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._codes: dict[str, int] = {}
+        self._codes = _Codes()
         self._chunks: list[np.ndarray] = []
 
     def add(self, texts: Sequence[str], lines: Sequence[int]) -> None:
         """Take the fields of a chunk of rows."""
-        codes = self._codes
-        numbers = [-1 if t in GAPS else codes.setdefault(t, len(codes)) for t in texts]
-        self._chunks.append(np.array(numbers, dtype=np.int32))
+        codes = map(self._codes.__getitem__, texts)
+        self._chunks.append(np.fromiter(codes, dtype=np.int32, count=len(texts)))
 
     def finish(self) -> CategoricalColumn:
         """Return the column."""
-        return CategoricalColumn(self._name, np.concatenate(self._chunks), tuple(self._codes))
+        categories = tuple(self._codes)[len(GAPS) :]
+        return CategoricalColumn(self._name, np.concatenate(self._chunks), categories)
 
 
 def read_csv(
@@ -187,7 +196,7 @@ def _chunks(text: Iterable[str], path: str) -> Iterator[tuple[list[str], Rows]]:
     else:
         header = fields
         _check_header(path, header, line)
-    size = _ROWS_LOOKED_AT
+    empty = True
     for fields, line in records:
         if len(fields) != len(header):
             raise DataError(
@@ -195,12 +204,12 @@ def _chunks(text: Iterable[str], path: str) -> Iterator[tuple[list[str], Rows]]:
             )
         rows.append(fields)
         lines.append(line)
-        if len(rows) == size:
+        if len(rows) == _CHUNK:
             yield header, (rows, lines)
-            rows, lines, size = [], [], _CHUNK
+            rows, lines, empty = [], [], False
     if rows:
         yield header, (rows, lines)
-    elif size == _ROWS_LOOKED_AT:
+    elif empty:
         raise DataError(path, "there is a header and no row")
 
 

@@ -177,8 +177,8 @@ class TestText:
         table = read_csv(write("label,a\n0,caf\xe9\n1,x\n".encode("latin-1")))
         assert len(table["a"].categories) == 2
 
-    def test_more_rows_than_a_chunk(self, write) -> None:
-        n = 25_001
+    @pytest.mark.parametrize("n", [10_000, 20_000, 25_001])
+    def test_rows_in_chunks(self, write, n: int) -> None:
         path = write("label,a,b\n" + "".join(f"{i % 2},{i},s{i % 7}\n" for i in range(n)))
         table = read_csv(path)
         np.testing.assert_array_equal(table["a"].values, np.arange(n))

@@ -61,8 +61,8 @@ class TestRead:
         rows = read_libsvm(write(f"0 {2**62 - 1}:1\n1 1:1\n"))
         assert rows.indices[0] == 2**62 - 1
 
-    def test_more_rows_than_a_chunk(self, write) -> None:
-        n = 25_001
+    @pytest.mark.parametrize("n", [10_000, 20_000, 25_001])
+    def test_rows_in_chunks(self, write, n: int) -> None:
         rows = read_libsvm(write("".join(f"{i % 2} {i}:1 {i + 1}:{i}\n" for i in range(n))))
         np.testing.assert_array_equal(rows.indptr, 2 * np.arange(n + 1))
         np.testing.assert_array_equal(rows.indices[::2], np.arange(n))
