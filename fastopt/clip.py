@@ -20,6 +20,7 @@ import numpy as np
 
 from fastopt._arrays import contiguous, shown
 from fastopt._kernels._aggregate import sum_of_squares
+from fastopt._scaling import times
 from fastopt._validate import Real
 from fastopt.autodiff import Differentiable, defvjp, defvjp_argnums, primitive
 from fastopt.conversion import as_gradient
@@ -344,7 +345,10 @@ def _read_list(t_list: Any, merge_repeated: bool) -> list[Any]:
 
 
 def _axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...] | None:
-    return None if axes is None else np.lib.array_utils.normalize_axis_tuple(axes, ndim, "axes")
+    if axes is None:
+        return None
+    positions: tuple[int, ...] = np.lib.array_utils.normalize_axis_tuple(axes, ndim, "axes")
+    return positions
 
 
 def _bound(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -398,7 +402,8 @@ def _norms(values: Array, axes: tuple[int, ...]) -> Array:
     top = np.max(np.abs(wide), axis=axes, keepdims=True, initial=0.0)
     unit = np.where((top > 0.0) & np.isfinite(top), top, 1.0)
     np.divide(wide, unit, out=wide)
-    return unit * np.sqrt(np.sum(np.square(wide, out=wide), axis=axes, keepdims=True))
+    norms: Array = unit * np.sqrt(np.sum(np.square(wide, out=wide), axis=axes, keepdims=True))
+    return norms
 
 
 def _combined(norms: list[float]) -> float:
@@ -421,13 +426,13 @@ def _by_norm(values: Array, limit: float, axes: tuple[int, ...] | None) -> Array
         norm = _norm(values)
         if norm <= limit:
             return values
-        return _times(values, limit / norm if norm > limit else math.nan)
+        return times(values, limit / norm if norm > limit else math.nan)
     norms = _norms(values, axes)
     over = norms > limit
     if np.all(norms <= limit):
         return values
     factors = np.where(np.isnan(norms), np.nan, limit / np.where(over, norms, 1.0))
-    return _times(values, np.where(over | np.isnan(norms), factors, 1.0))
+    return times(values, np.where(over | np.isnan(norms), factors, 1.0))
 
 
 def _scaled(entry: Any, factor: Any) -> Any:
@@ -435,19 +440,7 @@ def _scaled(entry: Any, factor: Any) -> Any:
         isinstance(factor, Differentiable) and not isinstance(entry, IndexedSlices)
     ):
         return _recorded_times(entry, factor)
-    return _like(entry, _times(_values(entry), float(factor)))
-
-
-def _times(values: Array, factor: float | Array) -> Array:
-    """Return the product in the dtype of the values, rounded once where factors are small."""
-    with np.errstate(invalid="ignore", under="ignore"):  # 0 * inf is NaN by policy
-        if isinstance(factor, float) and values.dtype.itemsize >= 4:
-            narrow = values.dtype.type(factor)
-            if not 0.0 < abs(narrow) < np.finfo(values.dtype).tiny and (narrow or not factor):
-                product: Array = np.multiply(values, narrow)
-                return product
-        out = np.empty_like(values)
-        return np.multiply(values, factor, out=out, dtype=np.float64, casting="same_kind")
+    return _like(entry, times(_values(entry), float(factor)))
 
 
 # ---------------------------------------------------------------------- recorded tensors
@@ -466,7 +459,7 @@ def _recorded_norm(*parts: Array) -> Array:
 
 @primitive
 def _recorded_times(x: Array, factor: Array) -> Array:
-    return _times(x, float(factor))
+    return times(x, float(factor))
 
 
 def _pull_by_norm(ans: Array, x: Array, limit: float, axes: tuple[int, ...] | None) -> Any:
@@ -496,6 +489,6 @@ defvjp(_recorded_by_norm, _pull_by_norm)
 defvjp_argnums(_recorded_norm, _pull_norm)
 defvjp(
     _recorded_times,
-    lambda ans, x, factor: lambda g: _times(g, float(factor)),
+    lambda ans, x, factor: lambda g: times(g, float(factor)),
     lambda ans, x, factor: lambda g: np.sum(np.multiply(g, x, dtype=np.float64)),
 )

@@ -1,0 +1,146 @@
+"""`MixedPrecisionLossScaleOptimizer`: a loss scale around any optimizer."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from fastopt import _pairs
+from fastopt._arrays import shown
+from fastopt.loss_scale import LossScale, apply_if_finite, get, scale_loss, unscale_gradients
+from fastopt.operation import Operation
+from fastopt.optimizer import Optimizer
+from fastopt.variable import Variable
+
+
+class MixedPrecisionLossScaleOptimizer(Optimizer):
+    """An optimizer that scales the loss for another one.
+
+    ``compute_gradients`` multiplies the loss by the scale and the gradients by its reciprocal.
+    ``apply_gradients`` lets the wrapped optimizer apply them, unless the scale is dynamic and one
+    of them is not finite: then no variable, slot or step counter moves, only the scale does.
+
+    Parameters
+    ----------
+    opt : Optimizer
+        The optimizer that does the work. The wrapper takes over its name and locking.
+    loss_scale : int, float, "dynamic" or LossScale
+        See :func:`fastopt.loss_scale.get`.
+
+    Raises
+    ------
+    ValueError
+        If `opt` is not an optimizer, or `loss_scale` is ``None`` or no loss scale.
+
+    Notes
+    -----
+    As in TensorFlow, slots are the wrapped optimizer's: ``get_slot`` and ``get_slot_names`` of the
+    wrapper know none. Where TensorFlow updates the scale first and then fails (all gradients
+    ``None``, say), a call that fails changes nothing here.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> import numpy as np
+    >>> w = fo.Variable(np.array([1.0, 2.0]), name="w")
+    >>> opt = fo.MixedPrecisionLossScaleOptimizer(fo.GradientDescentOptimizer(0.5), "dynamic")
+    >>> done = opt.minimize(lambda: np.sum(w * w))
+    >>> done = opt.apply_gradients([(np.array([np.nan, 1.0]), w)])
+    >>> w.numpy(), float(opt.loss_scale())
+    (array([0., 0.]), 16384.0)
+    """
+
+    def __init__(self, opt: Optimizer, loss_scale: Any) -> None:
+        if not isinstance(opt, Optimizer):
+            raise ValueError(f"opt must be an Optimizer, got {shown(opt)}")
+        if loss_scale is None:
+            raise ValueError("loss_scale must not be None")
+        super().__init__(opt._use_locking, opt.get_name())
+        self._optimizer = opt
+        scale = get(loss_scale)
+        assert scale is not None
+        self._loss_scale = scale
+
+    @property
+    def loss_scale(self) -> LossScale:
+        """The loss scale."""
+        return self._loss_scale
+
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Any = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> list[tuple[Any, Any]]:
+        """Compute the gradients of the scaled loss, and unscale them.
+
+        The scale is read once, when this is called. See :meth:`Optimizer.compute_gradients`.
+        """
+        scale = float(self._loss_scale())
+        pairs = self._optimizer.compute_gradients(
+            scale_loss(loss, scale),
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        gradients = unscale_gradients([gradient for gradient, _ in pairs], scale)
+        return [(gradient, var) for gradient, (_, var) in zip(gradients, pairs, strict=True)]
+
+    def apply_gradients(
+        self, grads_and_vars: Any, global_step: Variable | None = None, name: str | None = None
+    ) -> Operation:
+        """Let the wrapped optimizer apply the gradients, if they are fit for it.
+
+        See :meth:`Optimizer.apply_gradients`. The operation of a step that was skipped has no
+        variables.
+        """
+        pairs = _pairs.as_list(grads_and_vars)
+        gradients = [_pairs.split(pair, position)[0] for position, pair in enumerate(pairs)]
+        name = name or self._name
+
+        def apply() -> Operation:
+            return self._optimizer.apply_gradients(pairs, global_step, f"{name}-wrapped")
+
+        def skip() -> Operation:
+            step = None if global_step is None else global_step.item()
+            return Operation(name, type(self).__name__, step=step)
+
+        return apply_if_finite(self._loss_scale, gradients, apply, skip)  # type: ignore[no-any-return]
+
+    def variables(self) -> list[Variable]:
+        """Return the wrapped optimizer's variables, then those of the loss scale."""
+        return self._optimizer.variables() + self._loss_scale.variables()
+
+    def _minimize_overlapped(
+        self,
+        loss: Any,
+        global_step: Variable | None,
+        var_list: Any,
+        aggregation_method: int | None,
+        name: str | None,
+        grad_loss: Any,
+    ) -> Operation:
+        # All gradients must exist before it is known whether any may be applied.
+        return self.minimize(
+            loss,
+            global_step,
+            var_list,
+            Optimizer.GATE_GRAPH,
+            aggregation_method,
+            name=name,
+            grad_loss=grad_loss,
+        )
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise RuntimeError(
+            f"{type(self).__name__} updates nothing itself; the wrapped optimizer does"
+        )
+
+    _apply_dense = _apply_sparse = _refuse  # type: ignore[assignment]
+    _apply_sparse_duplicate_indices = _refuse  # type: ignore[assignment]
+    _resource_apply_dense = _resource_apply_sparse = _refuse  # type: ignore[assignment]
+    _resource_apply_sparse_duplicate_indices = _refuse  # type: ignore[assignment]
