@@ -13,6 +13,7 @@ import numpy as np
 from fastopt import _sparse
 from fastopt._arrays import index_array, shown
 from fastopt.autodiff import Differentiable
+from fastopt.embedding.recorded import record
 
 Array = np.ndarray[Any, Any]
 
@@ -135,7 +136,7 @@ def as_weights(value: Any, bags: Bags, ids_name: str, name: str) -> Any:
             raise ValueError(f"{name} of shape {value.shape} do not fit {n} ids in {ids_name}")
         if value.dtype.kind not in "fiu":
             raise TypeError(f"{name} must be real numbers, got dtype {value.dtype}")
-        return value if bags.order is None else value[bags.order]
+        return value if bags.order is None else taken(value, bags.order)
     if _sparse.is_scipy_sparse(value):
         entries = _entries_of(value, name)
         if (
@@ -164,6 +165,24 @@ def as_weights(value: Any, bags: Bags, ids_name: str, name: str) -> Any:
     if weights.shape != (n,):
         raise ValueError(f"{name} of shape {weights.shape} do not fit {n} ids in {ids_name}")
     return weights if bags.order is None else weights[bags.order]
+
+
+def taken(weights: Any, order: Array) -> Any:
+    """Return ``weights[order]``, each weight at most once, with a gradient that is always dense.
+
+    An optimizer would do different things to a variable whose gradient is dense for one batch and
+    sparse for another.
+    """
+    if not isinstance(weights, Differentiable):
+        return weights[order]
+    shape, dtype = weights.shape, weights.dtype
+
+    def vjp(g: Array) -> Array:
+        out = np.zeros(shape, dtype)
+        out[order] = g
+        return out
+
+    return record("take", weights._read()[order], [(weights, vjp)])
 
 
 def _real(value: Any, name: str) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fastopt.autodiff import Differentiable
 from fastopt.embedding.pooled import checked_combiner, lookup_bags
-from fastopt.embedding.ragged import Bags, as_bags, as_weights
+from fastopt.embedding.ragged import Bags, as_bags, as_weights, taken
 from fastopt.embedding.tables import Tables
 
 
@@ -95,7 +95,8 @@ def _without_missing(bags: Bags, weights: Any, combiner: str) -> tuple[Bags, Any
     kept = np.flatnonzero(keep)
     offsets = np.zeros_like(bags.offsets)
     np.cumsum(np.bincount(bags.bag_of_each()[kept], minlength=offsets.size - 1), out=offsets[1:])
-    return Bags(bags.ids[kept], offsets, bags.shape), None if weights is None else weights[kept]
+    bags = Bags(bags.ids[kept], offsets, bags.shape)
+    return bags, None if weights is None else taken(weights, kept)
 
 
 def _with_default(bags: Bags, weights: Any, default_id: int) -> tuple[Bags, Any]:

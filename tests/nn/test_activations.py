@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from fastopt import nn
 from fastopt.autodiff import Tensor, gradients
 from fastopt.variable import Variable
-
-from .derivatives import check
+from tests.derivatives import check
 
 # name -> (function, reference of one float in Python, limits at -inf and inf)
 ELEMENTWISE = {
@@ -195,5 +194,5 @@ def test_softmax_properties(logits, shift):
     x = np.array(logits)
     p = nn.softmax(x)
     assert abs(p.sum() - 1) < 1e-14
-    # A shift rounds logits of size 1e4 to 2e-12, and the exponential turns that into a relative error.
+    # A shift rounds logits of size 1e4 to 2e-12, which the exponential makes a relative error.
     np.testing.assert_allclose(nn.softmax(x + shift), p, rtol=1e-11, atol=1e-300)

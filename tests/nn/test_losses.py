@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from fastopt import nn
 from fastopt.autodiff import Tensor, gradients
 from fastopt.variable import Variable
-
-from .derivatives import check
+from tests.derivatives import check
 
 DTYPES = [np.float16, np.float32, np.float64]
 RTOL = {np.float16: 2e-3, np.float32: 4e-6, np.float64: 1e-13}

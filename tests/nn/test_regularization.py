@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from fastopt import nn, threads
 from fastopt.autodiff import Tensor, gradients
 from fastopt.variable import Variable
-
-from .derivatives import check
+from tests.derivatives import check
 
 # ------------------------------------------------------------------ l2_loss
 

@@ -22,7 +22,7 @@ def dense(gradient: Any) -> Array:
 def numeric_gradients(
     f: Callable[..., Any], values: Sequence[Array], weights: Array, step: float = 1e-6
 ) -> list[Array]:
-    """Return the central differences of ``sum(weights * f(*values))`` by each element, in float64."""
+    """Return central differences of ``sum(weights * f(*values))`` by each element, in float64."""
     values = [np.array(v, np.float64) for v in values]
     result = []
     for v in values:
@@ -40,7 +40,7 @@ def numeric_gradients(
 
 
 def check(f: Callable[..., Any], *values: Any, dtype: Any = np.float64, seed: int = 0) -> list[Any]:
-    """Check every gradient of `f`, whose arguments become variables of `dtype`; return the gradients.
+    """Check and return the gradients of `f`, whose arguments become variables of `dtype`.
 
     Central differences of step 1e-6 are right to about 1e-9 of functions of order one; float32
     gradients to a few of its units of rounding, of which a sum of n terms has up to n.
