@@ -37,14 +37,14 @@ def main() -> float:
     rows, labels = make_data(seed=2)
     test_rows, test_labels = make_data(seed=3)
     w = fo.Variable(np.zeros(FEATURES, np.float32), name="w")
-    optimizer = fo.FtrlOptimizer(0.1, l1_regularization_strength=0.003)
+    optimizer = fo.FtrlOptimizer(0.1, l1_regularization_strength=0.01)
     for epoch in range(3):
         touched = 0
         for start in range(0, ROWS, BATCH):
             batch, truth = rows[start : start + BATCH], labels[start : start + BATCH]
 
             def loss(batch=batch, truth=truth):
-                logits = batch @ w  # scipy's matrix times a fastopt variable
+                logits = fo.sparse_matmul(batch, w)
                 return np.mean(fo.nn.sigmoid_cross_entropy_with_logits(labels=truth, logits=logits))
 
             touched += optimizer.minimize(loss, var_list=[w]).sparse_rows

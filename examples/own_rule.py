@@ -49,7 +49,7 @@ def main() -> float:
     def loss():
         return np.mean((fo.embedding_lookup(table, [0, 2, 4, 4]) @ w - target) ** 2)
 
-    optimizer = AddSignOptimizer(0.1)
+    optimizer = AddSignOptimizer(0.02)
     for step in range(1, 101):
         optimizer.minimize(loss)
         if step % 25 == 0:

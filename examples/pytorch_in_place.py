@@ -25,7 +25,7 @@ def main() -> float:
         name: fo.Variable(parameter.detach(), copy=False, name=name)
         for name, parameter in module.named_parameters()
     }
-    optimizer = fo.AdagradOptimizer(0.2)
+    optimizer = fo.LazyAdamOptimizer(0.02)  # Adam that touches only the rows it is given
 
     rng = np.random.default_rng(0)
     for step in range(1, STEPS + 1):

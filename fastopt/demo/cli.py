@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 import fastopt as fo
 from fastopt.datasets import (
     DataError,
@@ -58,6 +60,7 @@ def _at_least(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fastopt",
+        usage="%(prog)s [--data FILE] [options]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -145,6 +148,10 @@ def _load(options: argparse.Namespace, parser: argparse.ArgumentParser) -> Table
     )
 
 
+def _count(n: int, thing: str) -> str:
+    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
+
+
 def _describe(data: Table | SparseRows, source: str) -> list[str]:
     if isinstance(data, Table):
         numeric = sum(isinstance(column, NumericColumn) for column in data.columns)
@@ -164,8 +171,8 @@ def _describe_model(layout: Layout, model: WideAndDeep) -> str:
     widths = [weights.shape[0] for weights, _ in model.layers] + [1]
     return (
         f"model: {model.table.shape[0]:,} embeddings of {model.table.shape[1]}, network"
-        f" {'-'.join(map(str, widths))}, {layout.wide_rows:,} wide weights with"
-        f" {len(layout.crosses)} crossed pairs of columns"
+        f" {'-'.join(map(str, widths))}, {layout.wide_rows:,} wide weights"
+        f" ({_count(len(layout.crosses), 'crossed pair')} of columns)"
     )
 
 
@@ -189,6 +196,8 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
         _print(line)
     _print(f"training on {len(training):,} rows, testing on {len(held_out):,}")
     _print(_describe_model(encoder.layout, model))
+    kernels = fo.show_config("dicts")["kernels"]
+    _print(f"kernels: level {kernels['level']}, {_count(kernels['threads'], 'thread')}")
     _print("")
     _print(EPOCH_HEADER)
     work: dict[str, Work] = {}
@@ -213,6 +222,8 @@ def _run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     _print("")
     for line in work_table(work):
         _print(line)
+    kept = np.count_nonzero(model.wide.value)
+    _print(f"FTRL has {kept:,} of the {model.wide.size:,} wide weights not zero")
 
 
 def _print(line: str) -> None:
