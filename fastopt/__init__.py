@@ -1,0 +1,133 @@
+"""Training on CPUs at the speed of memory, with TensorFlow v1's ``Optimizer`` contract.
+
+Variables are NumPy arrays, losses are NumPy code, gradients are arrays or, where a step touches
+few rows of a large table, :class:`IndexedSlices`::
+
+    import numpy as np
+    import fastopt as fo
+
+    table = fo.Variable(np.zeros((1_000_000, 16), np.float32), name="table")
+    opt = fo.AdagradOptimizer(learning_rate=0.1)
+    opt.minimize(lambda: np.mean((fo.embedding_lookup(table, [3, 5]) - 1.0) ** 2))
+"""
+
+from fastopt import clip, datasets, loss_scale, metrics, nn, schedules, threads
+from fastopt._version import __version__
+from fastopt.autodiff import (
+    AggregationMethod,
+    Recording,
+    Tensor,
+    custom_gradient,
+    defvjp,
+    defvjp_argnums,
+    eager_mode,
+    enable_eager_execution,
+    executing_eagerly,
+    gradients,
+    graph_mode,
+    primitive,
+    stop_gradient,
+)
+from fastopt.clip import (
+    clip_by_average_norm,
+    clip_by_global_norm,
+    clip_by_norm,
+    clip_by_value,
+    global_norm,
+)
+from fastopt.config import show_config
+from fastopt.embedding import (
+    RaggedIds,
+    embedding_lookup,
+    embedding_lookup_sparse,
+    safe_embedding_lookup_sparse,
+)
+from fastopt.global_step import create_global_step, get_global_step, get_or_create_global_step
+from fastopt.graph import (
+    Graph,
+    GraphKeys,
+    add_to_collection,
+    get_collection,
+    get_default_graph,
+    global_variables,
+    reset_default_graph,
+    trainable_variables,
+)
+from fastopt.indexed_slices import IndexedSlices
+from fastopt.loss_scale import DynamicLossScale, FixedLossScale
+from fastopt.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
+from fastopt.operation import Operation
+from fastopt.optimizer import Optimizer
+from fastopt.optimizers import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    FtrlOptimizer,
+    GradientDescentOptimizer,
+    LazyAdamOptimizer,
+    MomentumOptimizer,
+)
+from fastopt.sparse_product import sparse_matmul
+from fastopt.threads import get_num_threads, num_threads, set_num_threads
+from fastopt.variable import Variable
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AggregationMethod",
+    "DynamicLossScale",
+    "FixedLossScale",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "Graph",
+    "GraphKeys",
+    "IndexedSlices",
+    "LazyAdamOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
+    "MomentumOptimizer",
+    "Operation",
+    "Optimizer",
+    "RaggedIds",
+    "Recording",
+    "Tensor",
+    "Variable",
+    "__version__",
+    "add_to_collection",
+    "clip",
+    "clip_by_average_norm",
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
+    "create_global_step",
+    "custom_gradient",
+    "datasets",
+    "defvjp",
+    "defvjp_argnums",
+    "eager_mode",
+    "embedding_lookup",
+    "embedding_lookup_sparse",
+    "enable_eager_execution",
+    "executing_eagerly",
+    "get_collection",
+    "get_default_graph",
+    "get_global_step",
+    "get_num_threads",
+    "get_or_create_global_step",
+    "global_norm",
+    "global_variables",
+    "gradients",
+    "graph_mode",
+    "loss_scale",
+    "metrics",
+    "nn",
+    "num_threads",
+    "primitive",
+    "reset_default_graph",
+    "safe_embedding_lookup_sparse",
+    "schedules",
+    "set_num_threads",
+    "show_config",
+    "sparse_matmul",
+    "stop_gradient",
+    "threads",
+    "trainable_variables",
+]
