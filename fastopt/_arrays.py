@@ -25,13 +25,50 @@ def is_bfloat16(dtype: np.dtype[Any]) -> bool:
     return dtype.name == "bfloat16"
 
 
+def plain_array(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return `value` as an array of the base class, of whatever dtype and strides.
+
+    Parameters
+    ----------
+    value : array_like
+        Anything that `numpy.asarray` understands, or that offers ``__dlpack__``.
+    name : str
+        What the value is called in error messages.
+
+    Raises
+    ------
+    TypeError
+        If it cannot be made an array, is an array of objects, or has masked entries.
+    """
+    if isinstance(value, np.ndarray):
+        if type(value) is not np.ndarray and np.ma.is_masked(value):
+            raise TypeError(
+                f"{name} has masked entries, which have no value; fill them first, for example "
+                f"with `.filled(0)`"
+            )
+        array = np.asarray(value)
+    else:
+        try:
+            if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+                array = np.from_dlpack(value)
+            else:
+                array = np.asarray(value)
+        except (ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
+            raise TypeError(
+                f"{name} cannot be made an array of real numbers: {shown(value)} ({error})"
+            ) from error
+    if array.dtype.kind == "O":
+        raise TypeError(f"{name} cannot be made an array of real numbers: {shown(value)}")
+    return array
+
+
 def real_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     """Return `value` as a base-class array of real numbers, aligned and in native byte order.
 
     Parameters
     ----------
     value : array_like
-        Anything that `numpy.asarray` understands.
+        As for `plain_array`.
     name : str
         What the value is called in error messages.
 
@@ -47,26 +84,11 @@ def real_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         If the values are not real numbers (bool, complex, object, strings, dates, records), cannot
         be made an array, or are masked.
     """
-    if isinstance(value, np.ndarray):
-        if type(value) is not np.ndarray and np.ma.is_masked(value):
-            raise TypeError(
-                f"{name} has masked entries, which have no value; fill them first, for example "
-                f"with `.filled(0)`"
-            )
-        array = np.asarray(value)
-    else:
-        try:
-            array = np.asarray(value)
-        except (ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
-            raise TypeError(
-                f"{name} cannot be made an array of real numbers: {shown(value)} ({error})"
-            ) from error
+    array = plain_array(value, name)
     dtype = array.dtype
     if dtype.kind not in "fiu":
         if is_bfloat16(dtype):
             return array.astype(np.float32)
-        if dtype.kind == "O":
-            raise TypeError(f"{name} cannot be made an array of real numbers: {shown(value)}")
         raise TypeError(f"{name} must hold real numbers, got dtype {dtype}: {shown(value)}")
     if not dtype.isnative:
         return array.astype(dtype.newbyteorder("="))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastopt import _sparse
-from fastopt._arrays import cast_real, contiguous, real_array, shown
+from fastopt._arrays import cast_real, contiguous, real_array
 from fastopt.indexed_slices import IndexedSlices
 
 Array = np.ndarray[Any, Any]
@@ -99,8 +99,6 @@ def _read(value: Any, name: str) -> Array | IndexedSlices:
             return IndexedSlices._unchecked(*_sparse.rows_of_scipy(value, name))
         if is_torch_tensor(value):
             return _read_torch(value, name)
-        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
-            return real_array(_from_dlpack(value, name), name)
     return real_array(value, name)
 
 
@@ -159,15 +157,6 @@ def _read_torch(tensor: Any, name: str) -> Array | IndexedSlices:
     if not coords.shape[0]:
         raise TypeError(f"{name} is a sparse tensor without sparse dimensions")
     return IndexedSlices._unchecked(*_sparse.rows_of_entries(tuple(coords), data, shape, name))
-
-
-def _from_dlpack(value: Any, name: str) -> Array:
-    try:
-        return np.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise TypeError(
-            f"{name} cannot be read through __dlpack__: {shown(value)} ({error})"
-        ) from error
 
 
 def _fit_slices(

@@ -8,21 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fastopt import _sparse
-from fastopt._arrays import cast_real, is_bfloat16, shown
-from fastopt._kernels import _memory
+from fastopt import _storage
+from fastopt._arrays import cast_real, shown
 from fastopt._kernels._rows import gather
 from fastopt.autodiff.tensor import Differentiable
-from fastopt.conversion import is_torch_tensor, torch_array
 from fastopt.graph import Graph, GraphKeys, get_default_graph
-from fastopt.indexed_slices import IndexedSlices
 
 Array = np.ndarray[Any, Any]
 Constraint = Callable[[Any], Any]
-
-# Arrays smaller than this lie in the first cache anyway, where placing them in a page brings
-# nothing.
-_PLACED_BYTES = 16 * 1024
 
 
 class Variable(Differentiable):
@@ -107,11 +100,8 @@ class Variable(Differentiable):
         what = "initial_value" if name is None else f"initial_value of variable {name!r}"
         if callable(initial_value) and not hasattr(initial_value, "__array__"):
             initial_value = initial_value()
-        target = None if dtype is None else _checked_dtype(np.dtype(dtype), "dtype")
-        if copy:
-            storage = _owned(initial_value, target, what)
-        else:
-            storage = _shared(initial_value, target, what)
+        target = None if dtype is None else _storage.checked_dtype(np.dtype(dtype), "dtype")
+        storage = (_storage.owned if copy else _storage.shared)(initial_value, target, what)
         graph = get_default_graph()
         self._storage = storage
         self._lock = threading.RLock()
@@ -280,7 +270,7 @@ class Variable(Differentiable):
     def _operand(self, value: Any) -> Array:
         """Return what is assigned in this dtype and shape; it may share the variable's memory."""
         what = f"the value assigned to variable {self._name!r}"
-        array = _dense(value, what, self.dtype)
+        array = _storage.dense_array(value, what, self.dtype)
         if array.shape != self.shape:
             raise ValueError(f"{what} has shape {array.shape}, the variable has shape {self.shape}")
         return cast_real(array, self.dtype, what)
@@ -309,101 +299,3 @@ def _restored(
     # of somebody's buffer.
     own = value.flags.owndata and value.flags.writeable and value.flags.c_contiguous
     return cls(value, trainable, name, copy=not own, constraint=constraint)
-
-
-def _checked_dtype(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
-    """Return `dtype` in native byte order if a variable may have it."""
-    if dtype.kind in "iub" or dtype.char in "efd" or is_bfloat16(dtype):
-        return dtype.newbyteorder("=")
-    raise TypeError(
-        f"{what} must be float16, float32, float64, an integer or bool for a variable, got {dtype}"
-    )
-
-
-def _dense(value: Any, what: str, dtype: np.dtype[Any] | None) -> Array:
-    """Return `value` as an array of numbers or booleans, in whatever memory it is.
-
-    Python numbers and lists take `dtype` if it is a float, else NumPy's choice, with float32 for
-    floats.
-    """
-    if isinstance(value, IndexedSlices) or _sparse.is_scipy_sparse(value):
-        raise _sparse_error(what, type(value).__name__)
-    if isinstance(value, np.ndarray):
-        if type(value) is not np.ndarray and np.ma.is_masked(value):
-            raise TypeError(f"{what} has masked entries, which have no value")
-        array = np.asarray(value)
-    elif is_torch_tensor(value):
-        if str(value.layout) != "torch.strided":
-            raise _sparse_error(what, str(value.layout))
-        array = torch_array(value, what)
-    elif isinstance(value, Differentiable):
-        array = np.asarray(value._read())
-    else:
-        try:
-            array = np.asarray(value)
-        except (ValueError, TypeError, OverflowError, BufferError, RuntimeError) as error:
-            raise TypeError(f"{what} cannot be made an array: {shown(value)} ({error})") from error
-        if array.dtype == np.float64 and _is_python(value):
-            target = np.dtype(np.float32) if dtype is None else dtype
-            array = array.astype(target) if target.kind == "f" else array
-    _checked_dtype(array.dtype, what)
-    return array
-
-
-def _sparse_error(what: str, kind: str) -> TypeError:
-    return TypeError(f"{what} is sparse ({kind}): variables are dense, gradients may be sparse")
-
-
-def _is_python(value: Any) -> bool:
-    """Say whether nested lists begin with a plain Python number, which has no dtype of its own."""
-    while isinstance(value, (list, tuple)):
-        if not value:
-            return True
-        value = value[0]
-    return not hasattr(value, "dtype") and isinstance(value, (int, float))
-
-
-def _owned(value: Any, dtype: np.dtype[Any] | None, what: str) -> Array:
-    """Return the value in memory of our own."""
-    array = _dense(value, what, dtype)
-    target = dtype or array.dtype.newbyteorder("=")
-    cast = cast_real(array, target, what) if array.dtype != target else array
-    if cast.nbytes < _PLACED_BYTES:
-        return np.array(cast, dtype=target, order="C", copy=True)
-    storage = _memory.empty(cast.shape, target, 0)
-    np.copyto(storage, cast)
-    return storage
-
-
-def _shared(value: Any, dtype: np.dtype[Any] | None, what: str) -> Array:
-    """Return the caller's own memory, or say why it cannot be trained in place."""
-    if is_torch_tensor(value) or isinstance(value, (np.ndarray, IndexedSlices)):
-        if str(getattr(value, "dtype", None)) == "torch.bfloat16":
-            raise ValueError(f"{what} cannot be shared: NumPy has no bfloat16")
-        array = _dense(value, what, dtype)
-    elif _sparse.is_scipy_sparse(value):
-        array = _dense(value, what, dtype)  # raises
-    else:
-        try:
-            # Of another variable this is a read-only view, which is refused below.
-            array = np.asarray(value, copy=False)
-        except (ValueError, TypeError, BufferError) as error:
-            raise ValueError(
-                f"{what} cannot be shared: {shown(value)} has no memory to train in place"
-            ) from error
-        _checked_dtype(array.dtype, what)
-    flags = array.flags
-    obstacle = ""
-    if not array.dtype.isnative:
-        obstacle = f"its byte order ({array.dtype}) is not this machine's"
-    elif dtype is not None and array.dtype != dtype:
-        obstacle = f"it has dtype {array.dtype} and not {dtype}"
-    elif not flags.writeable:
-        obstacle = "it is read-only"
-    elif not flags.c_contiguous:
-        obstacle = f"it is not C-contiguous (strides {array.strides})"
-    elif not flags.aligned:
-        obstacle = f"it is not aligned for {array.dtype}"
-    if obstacle:
-        raise ValueError(f"{what} cannot be shared: {obstacle}")
-    return array
