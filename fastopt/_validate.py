@@ -82,11 +82,11 @@ class Real:
         if value is None and self.optional:
             return 0.0
         if is_number(value):
-            return self._checked(owner, name, value, value)
+            return self._checked(owner, name, value)
         if self.fixed:
             raise TypeError(f"{owner}: {name} must be {self}, got {_shown(value)}")
         if not callable(value):
-            self._checked(owner, name, value, value)
+            self._number(owner, name, value)  # within bounds it must be at the steps, not yet
         return value
 
     def read(self, owner: str, name: str, kept: Any) -> float:
@@ -94,8 +94,8 @@ class Real:
         if type(kept) is float:
             return kept
         if callable(kept):
-            return self._checked(owner, f"{name}()", kept(), kept)
-        return self._checked(owner, name, kept, kept)
+            return self._checked(owner, f"{name}()", kept())
+        return self._checked(owner, name, kept)
 
     def holds(self, number: float) -> bool:
         """Whether a number is finite and within the bounds."""
@@ -107,7 +107,7 @@ class Real:
             and (self.le is None or number <= self.le)
         )
 
-    def _checked(self, owner: str, name: str, value: Any, source: Any) -> float:
+    def _number(self, owner: str, name: str, value: Any) -> float:
         number = as_float(value)
         if number is None:
             raise TypeError(f"{owner}: {name} must be {self}, got {_shown(value)}")
@@ -115,6 +115,10 @@ class Real:
             raise ValueError(
                 f"{owner}: {name} must be {self}, got an array of shape {number}: {_shown(value)}"
             )
+        return number
+
+    def _checked(self, owner: str, name: str, value: Any) -> float:
+        number = self._number(owner, name, value)
         if not self.holds(number):
             raise ValueError(f"{owner}: {name} must be {self}, got {_shown(value)}")
         return number

@@ -389,11 +389,7 @@ class Optimizer(SlotKeeper):
             self._finish(ops, name)
         else:
             self._finish(ops, "update")
-            with global_step._lock:
-                counter = global_step._storage
-                counter += 1
-                global_step._version += 1
-                step = counter.item()
+            step = _advance(global_step)
         self._call.graph = None
         operation = Operation(name, type(self).__name__, refs, rows, parameters, step)
         if not executing_eagerly():
@@ -540,6 +536,19 @@ class Optimizer(SlotKeeper):
     def _require_updatable(self, variables: Sequence[Variable]) -> None:
         """Raise if one of these variables cannot be updated by this rule."""
         self._assert_valid_dtypes(variables)
+
+
+def _advance(global_step: Variable) -> int | float:
+    """Add one to a step counter, in its own dtype, and return what it is then."""
+    counter = global_step._storage
+    with global_step._lock:
+        try:  # the quickest way to do this to a 0-d array
+            counter[()] = counter.item() + 1
+        except OverflowError:  # as any array of integers
+            counter += 1
+        global_step._version += 1
+        step: int | float = counter.item()
+        return step
 
 
 def _nothing() -> None:

@@ -164,6 +164,13 @@ RECORDS = (
 BY_ID = {record.id: record for record in RECORDS}
 
 
+@pytest.fixture(autouse=True)
+def fresh_graph() -> Iterator[Any]:
+    """Give a test a default graph of its own, so that names are what it says."""
+    with fo.Graph().as_default() as graph:
+        yield graph
+
+
 def every_record() -> Any:
     """Parametrize a test over all optimizers."""
     return pytest.mark.parametrize("record", [pytest.param(r, id=r.id) for r in RECORDS])

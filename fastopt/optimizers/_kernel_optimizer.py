@@ -36,6 +36,7 @@ Array = np.ndarray[Any, Any]
 Scalars = tuple[float, ...]
 
 _KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+_NO_PAIRS: list[Any] = []
 _MOST_PLANS = 16  # of one key; enough for as many threads to apply at once without making new ones
 _HOOKS = (
     "_create_slots",
@@ -84,7 +85,7 @@ class _Plans(dict[tuple[int, int], list["PlanBatch"]]):
 class PlanBatch:
     """Some variables, each once, with a plan for them."""
 
-    __slots__ = ("_bound", "constrained", "graph", "key", "locks", "ops", "plan", "plans", "refs")
+    __slots__ = ("bound", "constrained", "graph", "key", "locks", "ops", "plan", "plans", "refs")
 
     def __init__(self, plan: Plan, variables: Sequence[Variable], plans: _Plans) -> None:
         self.plan = plan
@@ -94,7 +95,7 @@ class PlanBatch:
         self.constrained = any(var.constraint is not None for var in variables)
         self.graph = variables[0].graph
         self.plans = plans
-        self._bound: list[Any] = []
+        self.bound: list[Any] = _NO_PAIRS
         key, shelf = self.key, weakref.ref(plans)
 
         def forget(_: Any) -> None:
@@ -107,7 +108,7 @@ class PlanBatch:
     def bind(self, pairs: list[Any]) -> bool:
         """Take the gradients, if they and the variables fit the plan exactly."""
         if self.plan.bind(pairs):
-            self._bound = pairs
+            self.bound = pairs
             return True
         return False
 
@@ -116,10 +117,10 @@ class PlanBatch:
         plan = self.plan
         try:
             plan.run(optimizer._call.scalars)
-            for pair in self._bound:
+            for pair in self.bound:
                 pair[1]._version += 1
             if self.constrained:
-                for pair in self._bound:
+                for pair in self.bound:
                     constrain(pair[1])
             return self.ops, plan.rows_touched, plan.dense_parameters
         finally:
@@ -128,7 +129,7 @@ class PlanBatch:
     def release(self) -> None:
         """Let go of the gradients and bring the plan back."""
         self.plan.release()
-        self._bound = []
+        self.bound = _NO_PAIRS
         waiting = self.plans.get(self.key)
         if waiting is not None:  # else one of the variables is gone
             waiting.append(self)
@@ -241,7 +242,7 @@ class KernelOptimizer(Optimizer):
 
     def _prepare(self) -> None:
         call = self._call
-        call.values = values = self._values()
+        call.values = values = self._values() if self._varying else self._hyperparameters
         call.scalars = self._scalars(values)
 
     def _apply_dense(self, grad: Array, var: Variable) -> None:
@@ -255,33 +256,26 @@ class KernelOptimizer(Optimizer):
 
     def _values(self) -> Mapping[str, Any]:
         """Return the hyperparameters as they are at this step, checked."""
-        values = self._hyperparameters
-        if self._varying:
-            values = values.copy()
-            for name in self._varying:
-                read = self._constraints[name].read
-                values[name] = read(type(self).__name__, name, values[name])
+        values = self._hyperparameters.copy()
+        for name in self._varying:
+            values[name] = self._constraints[name].read(type(self).__name__, name, values[name])
         return values
 
     def _bind(self, pairs: list[Any]) -> PlanBatch | None:
         first = pairs[0]
         if type(first) is not tuple or len(first) != 2 or not self._hooks_are_ours:
             return None
-        batch = self._waiting((len(pairs), id(first[1])))
-        if batch is None:
+        try:
+            batch = self._plans[len(pairs), id(first[1])].pop()
+        except LookupError:
             return None
         # A constraint needs a look at the kind of each gradient.
-        if not batch.constrained and batch.bind(pairs):
+        if not batch.constrained and batch.plan.bind(pairs):
+            batch.bound = pairs
             self._call.graph = batch.graph
             return batch
         batch.release()
         return None
-
-    def _waiting(self, key: tuple[int, int]) -> PlanBatch | None:
-        try:
-            return self._plans[key].pop()
-        except LookupError:
-            return None
 
     def _batch(self, pairs: list[_pairs.Pair], journal: Journal | None = None) -> Batch:
         if not self._hooks_are_ours:
@@ -297,10 +291,13 @@ class KernelOptimizer(Optimizer):
         key = (len(pairs), id(pairs[0][1]))
         unfit: list[PlanBatch] = []
         try:
-            while (batch := self._waiting(key)) is not None:
+            while waiting := self._plans.get(key):
+                batch = waiting.pop()
                 if batch.bind(pairs):
                     return batch
                 unfit.append(batch)
+        except IndexError:  # another thread took the last one
+            pass
         finally:
             for other in reversed(unfit[:_MOST_PLANS]):
                 other.release()

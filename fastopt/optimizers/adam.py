@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fastopt._validate import Real
+from fastopt.graph import Graph
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
 from fastopt.variable import Variable
 
@@ -101,43 +103,53 @@ class AdamOptimizer(KernelOptimizer):
     def _rule(self) -> str:
         return "adam"
 
+    def _make_transient(self) -> None:
+        super()._make_transient()
+        # The powers that were used last, and the graph they belong to: found without a look-up.
+        self._known_powers: tuple[Graph | None, Variable, Variable] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["_known_powers"]
+        return state
+
     def _create_slots(self, var_list: list[Variable]) -> None:
-        # TensorFlow's order: a call that cannot make the powers makes no slots.
         first = min(var_list, key=lambda var: var.name)
         for beta in ("beta1", "beta2"):
-            self._create_non_slot_variable(
-                lambda beta=beta: self._read_now(beta), f"{beta}_power", first
-            )
+            self._create_non_slot_variable(partial(self._read_now, beta), f"{beta}_power", first)
+        self._known_powers = None
         super()._create_slots(var_list)
 
     def _read_now(self, hyperparameter: str) -> np.float64:
-        constraint = self._constraints[hyperparameter]
-        return np.float64(
-            constraint.read(
-                type(self).__name__, hyperparameter, self._hyperparameters[hyperparameter]
-            )
-        )
+        kept = self._hyperparameters[hyperparameter]
+        read = self._constraints[hyperparameter].read
+        return np.float64(read(type(self).__name__, hyperparameter, kept))
 
     def _scalars(self, values: Mapping[str, Any]) -> Scalars:
         power1, power2 = self._powers()
-        beta1, beta2 = values["beta1"], values["beta2"]
-        correction = math.sqrt(1.0 - power2.item()) / (1.0 - power1.item())
-        return values["learning_rate"] * correction, 1.0 - beta1, 1.0 - beta2, values["epsilon"]
+        correction = math.sqrt(1.0 - power2._storage.item()) / (1.0 - power1._storage.item())
+        return (
+            values["learning_rate"] * correction,
+            1.0 - values["beta1"],
+            1.0 - values["beta2"],
+            values["epsilon"],
+        )
 
     def _finish(self, update_ops: Sequence[Any], name_scope: str) -> None:
         values = self._call.values
-        lock = self._get_non_slot_variable("beta1_power")
-        assert lock is not None
-        with lock._lock:  # each call counts, however many threads apply at once
-            power1, power2 = self._powers()
-            power1 *= values["beta1"]
-            power2 *= values["beta2"]
+        power1, power2 = self._powers()
+        with power1._lock:  # each call counts, however many threads apply at once
+            power1._storage[()] = power1._storage.item() * values["beta1"]
+            power2._storage[()] = power2._storage.item() * values["beta2"]
 
-    def _powers(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        power1 = self._get_non_slot_variable("beta1_power")
-        power2 = self._get_non_slot_variable("beta2_power")
-        assert power1 is not None and power2 is not None
-        return power1._storage, power2._storage
+    def _powers(self) -> tuple[Variable, Variable]:
+        known, graph = self._known_powers, self._call.graph
+        if known is None or known[0] is not graph:
+            power1 = self._get_non_slot_variable("beta1_power")
+            power2 = self._get_non_slot_variable("beta2_power")
+            assert power1 is not None and power2 is not None
+            self._known_powers = known = graph, power1, power2
+        return known[1], known[2]
 
 
 class LazyAdamOptimizer(AdamOptimizer):
