@@ -84,8 +84,10 @@ class Patch:
 class Terms:
     """The gradient terms of one tensor that have arrived so far.
 
-    Dense terms are added from left to right. If there are slices or patches as well, these are then added
-    into that sum one after the other, so that no second dense array is needed.
+    Dense terms are added in the order in which they arrive. If there are slices or patches as well, these are
+    then added into that sum one after the other, so that no second dense array is needed. A backward pass
+    meets the latest operation first; slices stand in the order in which they were looked up, as
+    TensorFlow has it, so that order is turned round.
     """
 
     __slots__ = ("dense", "owned", "sparse")
@@ -111,7 +113,7 @@ class Terms:
 
     def total(self, shape: tuple[int, ...], dtype: np.dtype[Any], densify: bool) -> Any:
         """Return the sum: an array or, if all terms are slices and `densify` is not set, slices."""
-        sparse = self.sparse
+        sparse = self.sparse[::-1]
         if self.dense:
             total = self.dense[0] if len(self.dense) == 1 else add_n(self.dense, self.owned)
             if sparse and len(self.dense) == 1 and not self.owned[0]:

@@ -52,7 +52,8 @@ class Primitive:
     name : str, optional
         What messages call it.
     elementwise : bool
-        Gradients may have the shape of the result; they are summed down to that of the argument.
+        Gradients may have the shape of the result; they are summed down to that of the argument. The
+        derivative does not see keyword arguments.
     holomorphic : bool
         The derivative is also right for complex arguments, up to the conjugation that `backward` does.
     builtin : bool
@@ -137,6 +138,8 @@ class Primitive:
             ans = self._as_array(ans)
         dtype = ans.dtype
         if not is_inexact(dtype):
+            if dtype.hasobject:
+                raise TypeError(f"{self.name} returned an array of objects, not of numbers")
             return ans
         positions = tuple(argnums)
         try:
@@ -155,7 +158,7 @@ class Primitive:
             positions,
             tuple(parents),
             values,
-            kwargs,
+            {} if self.elementwise else kwargs,
             ans if kept is None or ANS in kept else None,
             ans.shape,
             dtype,
@@ -243,7 +246,7 @@ class Primitive:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Refuse keywords without recorded form; make differentiable ones positional."""
         for key, value in kwargs.items():
-            if key in self.refuses and not _is_default(value):
+            if key in self.refuses and not is_default(value):
                 if records or holds_differentiable(value):
                     raise TypeError(f"{self.name}: {key}= is not supported on differentiable objects")
             elif holds_differentiable(value):
@@ -293,7 +296,8 @@ class Primitive:
         return f"<primitive {self.name}>"
 
 
-def _is_default(value: Any) -> bool:
+def is_default(value: Any) -> bool:
+    """Say whether an optional argument of a NumPy function was left alone."""
     return (
         value is None
         or value is True

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastopt.autodiff.primitives import Primitive, VjpMaker, defvjp
-from fastopt.autodiff.tensor import HANDLERS, value_of
+from fastopt.autodiff.tensor import HANDLERS, holds_differentiable, name_of, value_of
 
 Array = np.ndarray[Any, Any]
 
@@ -70,6 +70,8 @@ def plain(*functions: Any) -> None:
 
     def handler_of(function: Any) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
+            if holds_differentiable(kwargs.get("out")):
+                raise TypeError(f"{name_of(function)}: out= cannot be a differentiable object")
             return function(*value_of(args), **value_of(kwargs))
 
         return call

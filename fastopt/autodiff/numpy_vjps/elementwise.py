@@ -263,7 +263,7 @@ def _clip_high(ans: Any, x: Any, low: Any, high: Any) -> Any:
 
 
 _clip = define(
-    lambda x, low, high: np.clip(x, low, high),
+    lambda x, low, high, **kwargs: np.clip(x, low, high, **kwargs),
     _clip_x,
     _clip_low,
     _clip_high,
@@ -305,13 +305,13 @@ def _sinc(ans: Any, x: Any) -> Any:
 define(np.sinc, _sinc, reads=("x",), elementwise=True)
 define(
     np.nan_to_num,
-    lambda ans, x, *args, **kwargs: lambda g: np.where(np.isfinite(x), g, g.dtype.type(0)),
+    lambda ans, x: lambda g: np.where(np.isfinite(x), g, g.dtype.type(0)),
     reads=("x",),
     elementwise=True,
     refuses=("copy",),
 )
 define(np.real, lambda ans, x: lambda g: g, reads=("",), elementwise=True)
-define(np.copy, lambda ans, x, order="K": lambda g: g, reads=("",), holomorphic=True)
+define(np.copy, lambda ans, x: lambda g: g, reads=("",), elementwise=True, holomorphic=True)
 HANDLERS["astype"] = define(
     lambda x, dtype: x.astype(dtype),
     lambda ans, x, dtype: lambda g: g,

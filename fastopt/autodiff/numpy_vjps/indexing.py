@@ -123,8 +123,11 @@ def getitem(x: Differentiable, index: Any) -> Any:
     """Index as NumPy does; integer arrays along the first axis of a real array look up rows."""
     index = _plain_index(index)
     first = index
-    if type(index) is tuple and index and len(index) <= x.ndim and all(_full(i) for i in index[1:]):
-        first = index[0]
+    if type(index) is tuple and index and all(_full(item) for item in index[1:]):
+        # x[ids, :, ...]: an ellipsis stands for any number of axes, but only one may.
+        n_dots = sum(item is Ellipsis for item in index[1:])
+        if n_dots <= 1 and len(index) - n_dots <= x.ndim:
+            first = index[0]
     if x.shape and x.dtype.kind == "f":
         ids = _as_ids(first)
         if ids is not None:

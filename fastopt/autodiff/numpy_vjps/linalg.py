@@ -46,7 +46,7 @@ def _matmul_y(ans: Any, x: Any, y: Any) -> Any:
         if y.ndim <= 2 < x.ndim:
             # One product over all rows of the batch instead of a batch of products that are summed.
             rows = x.reshape(-1, x.shape[-1])
-            return np.matmul(rows.T, g.reshape(rows.shape[0], -1)).reshape(y.shape)
+            return np.matmul(rows.T, g.reshape(rows.shape[0], *y.shape[1:]))
         g = _matmul_g(g, x, y)
         total = np.matmul(np.swapaxes(_matrix(x, 0), -1, -2), g)
         return unbroadcast(total, (*y.shape, 1)).reshape(y.shape) if y.ndim == 1 else unbroadcast(total, y.shape)

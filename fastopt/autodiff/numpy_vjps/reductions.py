@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastopt.autodiff.numpy_vjps._define import define, handle, plain, times
+from fastopt.autodiff.primitives import is_default
 from fastopt.autodiff.tensor import HANDLERS, Differentiable
 
 REFUSED = ("out", "where", "initial", "mean", "correction")
@@ -178,8 +179,8 @@ def _reduction(function: Any, name: str) -> Any:
         x: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False, **kwargs: Any
     ) -> Any:
         # A ufunc's reduce goes along the first axis unless told otherwise.
-        for key, value in (("out", out), ("where", kwargs.get("where")), ("initial", kwargs.get("initial"))):
-            if value not in (None, True, (None,)) and value is not np._NoValue:  # type: ignore[attr-defined]
+        for key, value in [("out", out), *kwargs.items()]:
+            if not is_default(value):
                 raise TypeError(f"{name}: {key}= is not supported on differentiable objects")
         extra = {} if dtype is None else {"dtype": dtype}
         return function(x, axis=axis, keepdims=keepdims, **extra)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fastopt.autodiff.aggregation import unbroadcast
 from fastopt.autodiff.numpy_vjps._define import define, handle, plain
-from fastopt.autodiff.primitives import defvjp_argnums
+from fastopt.autodiff.primitives import defvjp_argnums, is_default
 from fastopt.autodiff.tensor import HANDLERS, Differentiable
 
 # ---------------------------------------------------------------------- shape and axes
@@ -392,7 +392,7 @@ define(np.tril, lambda ans, x, k=0: lambda g: np.tril(g, k), reads=("",), holomo
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """As `numpy.diff`, without `prepend` and `append`."""
     for name, value in (("prepend", prepend), ("append", append)):
-        if value is not None and value is not np._NoValue:  # type: ignore[attr-defined]
+        if not is_default(value):
             raise TypeError(f"numpy.diff: {name}= is not supported on differentiable objects")
     lead = (slice(None),) * (axis % a.ndim)
     for _ in range(n):
