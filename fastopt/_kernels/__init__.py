@@ -1,9 +1,10 @@
 """Compiled kernels: they know arrays of numbers, rows and threads, and trust their caller."""
 
+import importlib
 from pathlib import Path
 
 try:
-    from fastopt._kernels import _dispatch as _dispatch
+    importlib.import_module(f"{__name__}._dispatch")
 except ModuleNotFoundError as error:
     # Nothing slower stands in for them: a fallback that nobody notices would be taken for us.
     raise ImportError(
