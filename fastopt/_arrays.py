@@ -14,6 +14,8 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_FLOAT32, _FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 _INT64_MAX = np.iinfo(np.int64).max
 
 
@@ -84,6 +86,9 @@ def real_array(value: Any, name: str) -> np.ndarray[Any, Any]:
         If the values are not real numbers (bool, complex, object, strings, dates, records), cannot
         be made an array, or are masked.
     """
+    if type(value) is np.ndarray and value.flags.aligned:
+        if value.dtype is _FLOAT32 or value.dtype is _FLOAT64:
+            return value
     array = plain_array(value, name)
     dtype = array.dtype
     if dtype.kind not in "fiu":
@@ -122,6 +127,8 @@ def index_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     """
     array = np.asarray(value)
     dtype = array.dtype
+    if (dtype is _INT64 or dtype is _INT32) and array.ndim == 1 and array.flags.carray:
+        return array
     kind = dtype.kind
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")

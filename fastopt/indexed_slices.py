@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, SupportsIndex
 
@@ -16,6 +18,7 @@ Array = np.ndarray[Any, Any]
 Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 _SCATTERED = (np.dtype(np.float32), np.dtype(np.float64))
+_LARGE = 100_000_000
 _MOST_ROWS = np.iinfo(np.int64).max
 
 
@@ -66,7 +69,7 @@ class IndexedSlices:
     array([2, 0])
     """
 
-    __slots__ = ("_values", "_indices", "_dense_shape", "_grouping", "_rows_checked", "__weakref__")
+    __slots__ = ("_values", "_indices", "_dense_shape", "_grouping", "__weakref__")
 
     # NumPy must not take the slices for an object scalar in `array * slices`.
     __array_ufunc__ = None
@@ -75,7 +78,6 @@ class IndexedSlices:
     _indices: Array
     _dense_shape: tuple[int, ...] | None
     _grouping: Grouping | None
-    _rows_checked: int
 
     def __init__(
         self,
@@ -96,7 +98,6 @@ class IndexedSlices:
         self._indices = indices
         self._dense_shape = None
         self._grouping = None
-        self._rows_checked = -1
         if dense_shape is not None:
             shape = shape_tuple(dense_shape, "dense_shape")
             if len(shape) != values.ndim or shape[1:] != values.shape[1:]:
@@ -119,7 +120,6 @@ class IndexedSlices:
         self._indices = indices
         self._dense_shape = dense_shape
         self._grouping = None
-        self._rows_checked = -1
         return self
 
     # ------------------------------------------------------------------ what it is
@@ -201,15 +201,12 @@ class IndexedSlices:
             If an index is negative or not less than `n_rows`. The message names the first such
             index, its position and the number of rows.
         """
-        if self._rows_checked == n_rows:
-            return
         position = find_out_of_range(self._indices, n_rows)
         if position >= 0:
             raise IndexError(
                 f"{name}: index {int(self._indices[position])} at position {position} is out of "
                 f"range for {n_rows} rows"
             )
-        self._rows_checked = n_rows
 
     def grouping(self, n_rows: int) -> Grouping:
         """Return which of the stored rows share an index, for an array of `n_rows` rows.
@@ -260,9 +257,20 @@ class IndexedSlices:
             If `dense_shape` is not known.
         MemoryError
             If an array of `dense_shape` cannot be had.
+
+        Warns
+        -----
+        UserWarning
+            If the array has 100 million elements or more, as TensorFlow warns.
         """
         if self._dense_shape is None:
             raise ValueError("to_dense() needs a dense_shape; these slices were made without one")
+        size = math.prod(self._dense_shape)
+        if size >= _LARGE:
+            warnings.warn(
+                f"IndexedSlices of {len(self)} rows are made a dense array of {size} elements",
+                stacklevel=2,
+            )
         dense = np.zeros(self._dense_shape, self.dtype)
         if self.dtype in _SCATTERED:
             scatter_add(dense, self._indices, contiguous(self._values))
@@ -297,7 +305,6 @@ class IndexedSlices:
         """Return slices of other values at the same indices; what is known of these is kept."""
         other = self._unchecked(values, self._indices, self._dense_shape)
         other._grouping = self._grouping
-        other._rows_checked = self._rows_checked
         return other
 
     def __neg__(self) -> IndexedSlices:

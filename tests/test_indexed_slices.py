@@ -209,8 +209,20 @@ class TestToDense:
     def test_huge_shape_is_an_error_without_allocation(self) -> None:
         """pytorch/pytorch#57416: flattened keys overflowed int64."""
         s = IndexedSlices(np.ones((1, 4)), [2**41], (2**62, 4))
-        with pytest.raises((MemoryError, ValueError)):
+        with (
+            pytest.warns(UserWarning, match="dense array of 18446744073709551616 elements"),
+            pytest.raises((MemoryError, ValueError)),
+        ):
             s.to_dense()
+
+    def test_large_result_is_warned_of(self) -> None:
+        """TensorFlow's own test: one warning at 1e8 elements, none below."""
+        with pytest.warns(UserWarning, match="dense array of 100000000 elements") as caught:
+            dense = IndexedSlices(np.ones((1, 1), np.float32), [7], (10**8, 1)).to_dense()
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+        assert dense[7, 0] == 1
+        IndexedSlices(np.ones((1, 1), np.float32), [7], (10**8 - 1, 1)).to_dense()
 
     @given(strategies.slices(dense_shape=True))
     def test_equals_a_loop(self, s: IndexedSlices) -> None:
@@ -313,6 +325,15 @@ class TestGrouping:
     def test_range_check_names_its_owner(self, three: IndexedSlices) -> None:
         with pytest.raises(IndexError, match="^gradient of 'w': index 2 at position 0"):
             three.check_range(1, "gradient of 'w'")
+
+    def test_indices_changed_by_their_owner_are_checked_anew(self) -> None:
+        rows = np.array([0, 1])
+        s = IndexedSlices(np.ones((2, 1)), rows, (3, 1))
+        rows[1] = 99
+        with pytest.raises(IndexError, match="index 99 at position 1"):
+            s.check_range(3)
+        with pytest.raises(IndexError, match="index 99 at position 1"):
+            s.to_dense()
 
 
 class TestArithmetic:
