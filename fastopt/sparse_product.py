@@ -12,6 +12,7 @@ import numpy as np
 from fastopt import _sparse
 from fastopt._arrays import index_array, shown
 from fastopt.autodiff import Differentiable
+from fastopt.autodiff.tensor import HANDLERS
 from fastopt.embedding.pooled_gradient import pooled_gradient
 from fastopt.embedding.recorded import record
 from fastopt.indexed_slices import IndexedSlices
@@ -197,5 +198,40 @@ def _check_inside(positions: Array, size: int, n: int, name: str) -> None:
         )
 
 
-def _is_dense(x: Any) -> bool:
-    return isinstance(x, (Differentiable, np.ndarray))
+def _with_sparse(function: Any, product: Any) -> None:
+    """Let `product` serve a NumPy function whose arguments are differentiable and sparse."""
+    dense = HANDLERS[function]
+
+    def handler(a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (isinstance(a, _DENSE) and isinstance(b, _DENSE)) and (
+            _sparse.is_scipy_sparse(a) or _sparse.is_scipy_sparse(b)
+        ):
+            if args or kwargs:
+                raise TypeError(f"numpy.{function.__name__} of a sparse matrix takes no options")
+            return product(a, b)
+        return dense(a, b, *args, **kwargs)
+
+    HANDLERS[function] = handler
+
+
+def _star(a: Any, b: Any) -> Any:
+    """Return ``a * b``: for a scipy.sparse *matrix* this is the matrix product.
+
+    Raises
+    ------
+    TypeError
+        For a sparse array, where it is the elementwise product, which is not recorded.
+    """
+    for x in (a, b):
+        if _sparse.is_scipy_sparse(x) and not type(x).__name__.endswith("_matrix"):
+            raise TypeError(
+                f"the elementwise product with a {type(x).__name__} is not recorded: multiply its "
+                f"data with a dense array, or use @ for the matrix product"
+            )
+    return sparse_matmul(a, b)
+
+
+_DENSE = (np.ndarray, Differentiable)
+_with_sparse(np.matmul, sparse_matmul)
+_with_sparse(np.dot, sparse_matmul)
+_with_sparse(np.multiply, _star)

@@ -172,26 +172,29 @@ def _defers(other: Any) -> bool:
     return getattr(type(other), "__array_ufunc__", 0) is None
 
 
-def _asked_by_scipy_sparse() -> bool:
-    """Say whether `__array__` was called by a function of scipy.sparse."""
-    return str(sys._getframe(2).f_globals.get("__name__")).startswith("scipy.sparse.")
+def _operator_of_scipy_sparse(x: Differentiable) -> bool:
+    """Say whether `__array__` was called by scipy.sparse to compute ``A @ x``.
 
-
-def _answer_scipy_sparse(x: Differentiable) -> Array:
-    """Return what `__array__` gives to scipy.sparse, so that no history is lost on the way.
-
-    scipy.sparse has no protocol to ask ``x`` in ``A @ x`` whether it brings an operator of its own
+    scipy.sparse has no protocol to ask ``x`` whether it brings an operator of its own
     (scipy/scipy#19599). It leaves the product to ``x`` only if that becomes a 0-d array of objects.
+
+    Raises
+    ------
+    TypeError
+        If it was called for something else that would lose the history of `x`.
     """
-    caller = sys._getframe(2).f_code.co_name
+    frame = sys._getframe(1).f_back
+    if frame is None or not str(frame.f_globals.get("__name__")).startswith("scipy.sparse."):
+        return False
+    caller = frame.f_code.co_name
     if caller == "_matmul_dispatch":
-        return np.empty((), object)
+        return True
     if x._node is not None or "multiply" in caller:
         raise TypeError(
             f"scipy.sparse would lose the history of {x.name!r}: of its operations only A @ x is "
             "recorded; use np.asarray(x) if no gradient is wanted"
         )
-    return np.asarray(x._read())
+    return False
 
 
 def _binary(ufunc: np.ufunc, symbol: str) -> tuple[Any, Any]:
@@ -324,8 +327,8 @@ class Differentiable(NDArrayOperatorsMixin):
     # ------------------------------------------------------------------ leaving the graph
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        if _asked_by_scipy_sparse():
-            return _answer_scipy_sparse(self)
+        if _operator_of_scipy_sparse(self):
+            return np.empty((), object)
         value = np.asarray(self._read())
         if copy:
             return np.array(value, dtype=dtype, copy=True)
