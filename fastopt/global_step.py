@@ -68,6 +68,13 @@ def get_global_step(graph: Graph | None = None) -> Variable | None:
         If what is found is not an integer scalar variable.
     ValueError
         If the collection has several members.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> with fo.Graph().as_default():
+    ...     fo.get_global_step() is None
+    True
     """
     graph = graph or get_default_graph()
     found = graph.get_collection(GraphKeys.GLOBAL_STEP)
@@ -99,6 +106,13 @@ def get_or_create_global_step(graph: Graph | None = None) -> Variable:
     ------
     TypeError
         If the graph has one that is not an integer scalar.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> with fo.Graph().as_default():
+    ...     fo.get_or_create_global_step() is fo.get_or_create_global_step()
+    True
     """
     graph = graph or get_default_graph()
     step = get_global_step(graph)
@@ -132,7 +146,8 @@ def global_step(global_step: Any) -> int:
     Examples
     --------
     >>> import fastopt as fo
-    >>> fo.global_step(fo.Variable(7, trainable=False))
+    >>> from fastopt.global_step import global_step
+    >>> global_step(fo.Variable(7, trainable=False))
     7
     """
     assert_global_step(global_step)

@@ -33,6 +33,13 @@ class GraphKeys:
         What `apply_gradients` and `minimize` returned, the latest of each name.
     GLOBAL_STEP : str
         The step counter, at most one.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> b = fo.Variable([0.0], name="b")
+    >>> fo.get_collection(fo.GraphKeys.TRAINABLE_VARIABLES)[-1] is b
+    True
     """
 
     GLOBAL_VARIABLES = "variables"
@@ -274,12 +281,53 @@ def reset_default_graph() -> None:
 
 
 def add_to_collection(name: str, value: Any) -> None:
-    """Put `value` into a collection of the default graph; see `Graph.add_to_collection`."""
+    """Put `value` into a collection of the default graph.
+
+    Parameters
+    ----------
+    name : str
+        The collection.
+    value : object
+        Whatever is collected; see `Graph.add_to_collection` for what is held weakly.
+
+    Raises
+    ------
+    TypeError
+        If `name` is not a string.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> fo.add_to_collection("notes", "warm start")
+    >>> fo.get_collection("notes")
+    ['warm start']
+    """
     get_default_graph().add_to_collection(name, value)
 
 
 def get_collection(name: str, scope: str | None = None) -> list[Any]:
-    """Return a collection of the default graph; see `Graph.get_collection`."""
+    """Return a collection of the default graph.
+
+    Parameters
+    ----------
+    name : str
+        The collection; an unknown one is empty.
+    scope : str, optional
+        A regular expression. Only values whose ``name`` begins with a match of it are returned.
+
+    Returns
+    -------
+    list
+        A new list, in the order in which the values were put there.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> with fo.Graph().as_default():
+    ...     w, b = fo.Variable(0.0, name="dense/w"), fo.Variable(0.0, name="head/b")
+    ...     [v.name for v in fo.get_collection(fo.GraphKeys.GLOBAL_VARIABLES, "dense/")]
+    ['dense/w']
+    """
     return get_default_graph().get_collection(name, scope)
 
 
@@ -290,6 +338,14 @@ def global_variables(scope: str | None = None) -> list[Variable]:
     ----------
     scope : str, optional
         Only those whose name begins with a match of this regular expression.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> with fo.Graph().as_default():
+    ...     w, step = fo.Variable(0.0, name="w"), fo.create_global_step()
+    ...     [v.name for v in fo.global_variables()]
+    ['w', 'global_step']
     """
     return get_collection(GraphKeys.GLOBAL_VARIABLES, scope)
 
