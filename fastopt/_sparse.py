@@ -123,9 +123,7 @@ def _filled(
     for axis, coord in enumerate(coords, start=1):
         positions = index_array(coord, f"the indices of axis {axis} of {name}")
         _check_positions(positions, shape[axis], entries.shape[0], axis, name)
-        if keys.shape != positions.shape:
-            raise ValueError(f"{name} is malformed: {keys.size} rows and {positions.size} columns")
-        # No overflow: the largest key is less than the number of elements allocated below.
+        # Keys that overflow are never used: so many elements cannot be allocated below.
         keys = keys * shape[axis] + positions
     width = math.prod(shape[1:n_sparse])
     values = np.zeros((touched.size * width, *shape[n_sparse:]), entries.dtype)
