@@ -84,6 +84,7 @@ class BackwardPass:
             id(key) for x, key in zip(xs, self._keys, strict=True) if is_inexact(x.dtype)
         }
         stopped = {id(_key(x)) for x in stop_gradients}
+        self._owners: list[tuple[int, int, int]] = []
         self._plan(y_keys, wanted, stopped)
         self._schedule(y_keys, wanted, xs if guard_storage else None)
         self._results = self._run()
@@ -154,13 +155,14 @@ class BackwardPass:
 
     def _last_reads(self, xs: Sequence[Differentiable]) -> dict[int, int]:
         """Return the last step that reads the memory of each x that owns storage, by its id."""
-        owners = []
+        owners: list[tuple[int, int, int]] = []
         for x, connected in zip(xs, self.connected, strict=True):
             if connected and x._node is None:
                 value = x._read()
                 if isinstance(value, np.ndarray) and value.size:
                     owners.append((*byte_bounds(value), id(x)))
         owners.sort()
+        self._owners = owners
         lows = [low for low, _, _ in owners]
         # Storages may overlap each other; reach[i] is the furthest end among the first i + 1.
         reach: list[int] = []
@@ -208,6 +210,8 @@ class BackwardPass:
                     if term is None:
                         continue
                     fitted = _fit(term, parent, operation, argnum)
+                    if self._owners and not operation.builtin:
+                        fitted = self._apart(fitted)
                     owned = (
                         fitted is not term
                         or operation.builtin
@@ -217,6 +221,18 @@ class BackwardPass:
                     del term, fitted
                 del g
             yield from self._hand_out(i, pending, in_steps)
+
+    def _apart(self, term: Any) -> Any:
+        """Copy a gradient that lies in the storage of an x, which may change before it is used."""
+        array = term.values if isinstance(term, IndexedSlices) else term
+        if not isinstance(array, np.ndarray) or not array.size:
+            return term
+        low, high = byte_bounds(array)
+        if not any(first < high and low < last for first, last, _ in self._owners):
+            return term
+        if isinstance(term, IndexedSlices):
+            return IndexedSlices(array.copy(), term.indices, term.dense_shape)
+        return array.copy()
 
     def _collect(self, pending: dict[int, Any], key: Any, term: Any, owned: bool) -> None:
         terms = pending.get(id(key))

@@ -23,6 +23,7 @@ from fastopt.autodiff.tensor import (
     Tensor,
     holds_differentiable,
     name_of,
+    read_only,
     value_of,
 )
 
@@ -119,10 +120,10 @@ class Primitive:
             elif type(x) is list or type(x) is tuple:
                 values[i] = self._sequence(i, x)
         if not mode.records:
-            return self.function(*values, **kwargs)
+            return _closed(self.function(*values, **kwargs), args, values)
         ans = self.function(*values, **kwargs)
         if not parents:
-            return ans
+            return _closed(ans, args, values)
         return self._record(values, kwargs, ans, argnums, parents, reads)
 
     def _record(
@@ -296,6 +297,17 @@ class Primitive:
         return f"<primitive {self.name}>"
 
 
+def _closed(ans: Any, args: Sequence[Any], values: Sequence[Any]) -> Any:
+    """Make a plain result that lies in the memory of a differentiable argument read-only."""
+    if type(ans) is np.ndarray and any(
+        ans is value or (ans.base is not None and np.may_share_memory(ans, value))
+        for x, value in zip(args, values, strict=True)
+        if isinstance(x, Differentiable)
+    ):
+        return read_only(ans)
+    return ans
+
+
 def is_default(value: Any) -> bool:
     """Say whether an optional argument of a NumPy function was left alone."""
     return (
@@ -451,8 +463,10 @@ def stop_gradient(x: Any) -> Any:
         return x
     mode = current()
     value = x._read()
+    if mode.watches and x._trainable:
+        mode.watch(x)
     if not mode.records or not is_inexact(value.dtype):
-        return value
+        return read_only(value)
     # The node has no parents, but remembers what it read: the value may be the variable's own storage.
     reads: tuple[Any, ...] = ()
     if x._node is not None:

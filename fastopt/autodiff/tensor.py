@@ -139,6 +139,14 @@ def value_of(x: Any) -> Any:
     return x
 
 
+def read_only(value: Any) -> Any:
+    """Return a view of an array that cannot be written."""
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
 def holds_differentiable(x: Any) -> bool:
     """Say whether `x` is a `Differentiable`, or a list, tuple or dict that holds one at any depth."""
     if isinstance(x, Differentiable):
@@ -218,14 +226,25 @@ def _in_place(symbol: str) -> Any:
     return refuse
 
 
+class _Itself(np.ndarray[Any, Any]):
+    """The elementwise comparison of an object to itself, which counts as true.
+
+    Weak references compare what they refer to by ``==`` and then ask for its truth.
+    """
+
+    def __bool__(self) -> bool:
+        return True
+
+
 class Differentiable(NDArrayOperatorsMixin):
     """What gradients can be taken with respect to: the base of `Tensor` and of ``Variable``.
 
     NumPy's functions and operators work on it and, where `recording` says so, are recorded.
 
-    Comparisons are elementwise and return plain arrays, as NumPy's do; hashing is by identity. So
-    differentiable objects may be keys of dicts and weak dicts, which compare identity first, but ``x in
-    some_list`` compares elements and should be ``any(x is y for y in some_list)``.
+    Comparisons are elementwise and return plain arrays, as NumPy's do; hashing is by identity. Objects
+    may be keys of dicts, sets and weak dicts, since two that are alive never have the same hash, and an
+    object compared to itself is true. But ``x in some_list`` compares elements and should be
+    ``any(x is y for y in some_list)``.
 
     A subclass that owns storage gives `_read`, `dtype`, `shape`, and where it can `_read_rows`. It raises
     its `_version` by one whenever its values change in place.
@@ -338,10 +357,8 @@ class Differentiable(NDArrayOperatorsMixin):
                     f"cannot make an array of dtype {np.dtype(dtype)} from {self!r} without a copy"
                 )
             return value.astype(dtype)
-        # A view that cannot be written: recorded operations may still need the values.
-        view = value.view()
-        view.flags.writeable = False
-        return view
+        # Not to be written: recorded operations may still need the values.
+        return read_only(value)
 
     def item(self) -> Any:
         """Return the only element as a Python number.
@@ -400,6 +417,12 @@ class Differentiable(NDArrayOperatorsMixin):
         if not current().records and not holds_differentiable(kwargs.get("out")):
             return function(*value_of(args), **value_of(kwargs))
         raise unsupported(name_of(function))
+
+    def __eq__(self, other: Any) -> Any:
+        if other is self:
+            value = np.asarray(self._read())
+            return np.asarray(value == value).view(_Itself)
+        return NotImplemented if _defers(other) else HANDLERS[np.equal](self, other)
 
     __add__, __radd__ = _binary(np.add, "add")
     __sub__, __rsub__ = _binary(np.subtract, "sub")
