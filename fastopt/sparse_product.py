@@ -66,8 +66,8 @@ def sparse_matmul(a: Any, b: Any) -> Any:
     >>> np.asarray(y)
     array([15.,  1.])
     >>> (gradient,) = fo.gradients(y, [w])
-    >>> gradient.indices, gradient.values
-    (array([2, 0], dtype=int32), array([5., 1.]))
+    >>> gradient.indices.tolist(), gradient.values.tolist()
+    ([2, 0], [5.0, 1.0])
     """
     sparse_left = _sparse.is_scipy_sparse(a)
     if sparse_left == _sparse.is_scipy_sparse(b):

@@ -255,7 +255,7 @@ def test_elementwise_products_are_refused():
 def test_history_is_not_lost_in_a_sparse_matrix():
     w = Variable(np.ones((2, 2)))
     assert scipy.sparse.csr_array(w).nnz == 4  # of a variable, the value
-    with pytest.raises(ValueError, match="unrecognized csr_array") as error:
+    with pytest.raises(ValueError, match="unrecognized csr_") as error:
         scipy.sparse.csr_array(w * 2.0)
     assert "would lose the history of 'numpy.multiply'" in str(error.value.__cause__)
     assert scipy.sparse.csr_array(np.asarray(w * 2.0)).nnz == 4

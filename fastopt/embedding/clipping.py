@@ -57,9 +57,9 @@ class Clip:
         places : ndarray, optional
             The rows that `gradient` is of, rising; all if None.
         """
-        if places is None:
-            where, chosen = self.where, slice(None)
-        else:
+        chosen: Array | slice = slice(None)
+        where = self.where
+        if places is not None:
             _, chosen, where = np.intersect1d(self.where, places, True, return_indices=True)
         if where.size == 0:
             return gradient

@@ -143,6 +143,7 @@ def as_weights(value: Any, bags: Bags, ids_name: str, name: str) -> Any:
             entries.shape != bags.shape
             or not np.array_equal(entries.offsets, bags.offsets)
             or bags.columns is None
+            or entries.columns is None
             or not np.array_equal(entries.columns, bags.columns)
         ):
             raise ValueError(
@@ -230,22 +231,17 @@ def _entries_of(matrix: Any, name: str) -> Bags:
             f"{name} must have a row for each bag, got a sparse array of shape {shape}"
         )
     kind = matrix.format
-    data = np.asarray(matrix.data) if kind in ("csr", "csc", "coo") else None
-    if kind == "csr":
-        offsets = _checked_offsets(
-            matrix.indptr, min(data.size, matrix.indices.size), f"{name}.indptr"
-        )
-        n = int(offsets[-1])
-        if offsets.size != shape[0] + 1:
-            raise ValueError(f"{name} is malformed: {offsets.size} offsets for {shape[0]} rows")
-        return Bags(data[:n], offsets, shape[:1], np.asarray(matrix.indices)[:n])
-    if kind == "csc":
-        offsets = _checked_offsets(
-            matrix.indptr, min(data.size, matrix.indices.size), f"{name}.indptr"
-        )
-        n = int(offsets[-1])
-        columns = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-        return _sorted_by_bag(np.asarray(matrix.indices)[:n], columns, data[:n], shape[:1], name)
+    if kind in ("csr", "csc"):
+        data, positions = np.asarray(matrix.data), np.asarray(matrix.indices)
+        offsets = _checked_offsets(matrix.indptr, min(data.size, positions.size), f"{name}.indptr")
+        n_lines = shape[0] if kind == "csr" else shape[1]
+        if offsets.size != n_lines + 1:
+            raise ValueError(f"{name} is malformed: {offsets.size} offsets for {n_lines} lines")
+        data, positions = data[: offsets[-1]], positions[: offsets[-1]]
+        if kind == "csr":
+            return Bags(data, offsets, shape[:1], positions)
+        columns = np.repeat(np.arange(n_lines), np.diff(offsets))
+        return _sorted_by_bag(positions, columns, data, shape[:1], name)
     if kind in ("dia", "bsr"):
         raise TypeError(
             f"{name} must list ids one by one, which the {kind} format does not; use CSR"

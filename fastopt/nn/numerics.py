@@ -42,7 +42,7 @@ def _half_as_float32(
     f: Callable[Concatenate[Array, P], Array],
 ) -> Callable[Concatenate[Array, P], Array]:
     @functools.wraps(f)
-    def wrapper(x: Array, *args: P.args, **kwargs: P.kwargs) -> Array:
+    def wrapper(x: Array, /, *args: P.args, **kwargs: P.kwargs) -> Array:
         if x.dtype == np.float16:
             with np.errstate(under="ignore"):
                 return f(x.astype(np.float32), *args, **kwargs).astype(np.float16)

@@ -7,7 +7,7 @@ import scipy.sparse
 from fastopt.autodiff import gradients
 from fastopt.embedding import RaggedIds, safe_embedding_lookup_sparse
 from fastopt.variable import Variable
-from tests.derivatives import check
+from tests.autodiff.check import check
 
 TABLE = np.array([[1.0], [10.0], [100.0], [1000.0]])
 
@@ -49,10 +49,13 @@ def test_derivatives(combiner, default_id, parts):
     def look_up(weights, *tables):
         return safe_embedding_lookup_sparse(list(tables), bags, weights, combiner, default_id)
 
-    got = check(look_up, weights, *tables)
-    assert got[0][1] == 0
+    check(look_up, weights, *tables, leaf=Variable)
+    w = Variable(weights)
+    (g,) = gradients(look_up(w, *tables), [w])
+    assert type(g) is np.ndarray
+    assert g[1] == 0
     if combiner != "sum":
-        assert got[0][5] == 0
+        assert g[5] == 0
 
 
 def test_gradient_of_the_default_row():
@@ -71,6 +74,7 @@ def test_default_strategy_is_div():
 
 
 def test_more_axes_keep_their_leading_shape():
+    pytest.importorskip("scipy", minversion="1.15", reason="its sparse arrays have two axes")
     coo = scipy.sparse.coo_array(([0, -1, 1], ([0, 1, 1], [1, 0, 1], [0, 0, 1])), shape=(2, 2, 2))
     out = safe_embedding_lookup_sparse(TABLE, coo, default_id=2)
     np.testing.assert_array_equal(out, [[[100], [1]], [[100], [10]]])
