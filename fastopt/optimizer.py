@@ -171,7 +171,7 @@ class Optimizer(SlotKeeper):
         >>> w.numpy()
         array([0.375, 0.5  ])
         """
-        if _loss.is_gate(gate_gradients, Optimizer.GATE_NONE):
+        if _loss.is_gate(gate_gradients, Optimizer.GATE_NONE) and self._halves_are_ours():
             return self._minimize_overlapped(
                 loss, global_step, var_list, aggregation_method, name, grad_loss
             )
@@ -395,6 +395,14 @@ class Optimizer(SlotKeeper):
         if not executing_eagerly():
             get_default_graph()._set_train_op(operation)
         return operation
+
+    def _halves_are_ours(self) -> bool:
+        """Whether `minimize` may do without the two methods that it is made of."""
+        cls = type(self)
+        return (
+            cls.compute_gradients is Optimizer.compute_gradients
+            and cls.apply_gradients is Optimizer.apply_gradients
+        )
 
     def _minimize_overlapped(
         self,
