@@ -44,7 +44,7 @@ def main() -> float:
             batch, truth = rows[start : start + BATCH], labels[start : start + BATCH]
 
             def loss(batch=batch, truth=truth):
-                logits = fo.sparse_matmul(batch, w)
+                logits = batch @ w  # a scipy.sparse matrix times a variable
                 return np.mean(fo.nn.sigmoid_cross_entropy_with_logits(labels=truth, logits=logits))
 
             touched += optimizer.minimize(loss, var_list=[w]).sparse_rows

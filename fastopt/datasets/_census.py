@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 
 from ._csv import read_csv
 from ._table import Table
@@ -40,5 +40,5 @@ def load_census() -> Table:
     >>> census["workclass"].categories[:3]
     ('Private', 'Local-gov', 'Self-emp-not-inc')
     """
-    with resources.as_file(resources.files(__package__) / "adult.csv.gz") as path:
-        return read_csv(path, label="income", numeric=_NUMERIC)
+    path = Path(__file__).with_name("adult.csv.gz")
+    return read_csv(path, label="income", numeric=_NUMERIC)

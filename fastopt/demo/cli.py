@@ -27,12 +27,14 @@ from .report import EPOCH_HEADER, ProgressBar, epoch_line, work_table
 from .train import Work, train
 
 _DESCRIPTION = """\
-Train a wide-and-deep model that predicts a label with two values, and show what it learns.
+Train a wide-and-deep model that predicts a label with two values, and show
+what it learns.
 
-Without --data it trains on the Census Income data that comes with fastopt (who earned more
-than 50,000 dollars in 1994?). A third of the rows, always the same, is held out for testing.
-Wide weights, crossed columns among them, are trained by FTRL on sparse gradients, embeddings
-and a small network by Adagrad. A fixed seed gives the same numbers every time.
+Without --data it trains on the Census Income data that comes with fastopt: who
+earned more than 50,000 dollars in 1994? A third of the rows, always the same,
+is held out for testing. Wide weights, crossed columns among them, are trained
+by FTRL on sparse gradients, embeddings and a small network by Adagrad. A fixed
+seed gives the same numbers every time.
 """
 
 _EPILOG = """\
@@ -169,10 +171,10 @@ def _describe(data: Table | SparseRows, source: str) -> list[str]:
 
 def _describe_model(layout: Layout, model: WideAndDeep) -> str:
     widths = [weights.shape[0] for weights, _ in model.layers] + [1]
+    crosses = f" ({_count(len(layout.crosses), 'crossed pair')})" if layout.crosses else ""
     return (
         f"model: {model.table.shape[0]:,} embeddings of {model.table.shape[1]}, network"
-        f" {'-'.join(map(str, widths))}, {layout.wide_rows:,} wide weights"
-        f" ({_count(len(layout.crosses), 'crossed pair')} of columns)"
+        f" {'-'.join(map(str, widths))}, {layout.wide_rows:,} wide weights{crosses}"
     )
 
 

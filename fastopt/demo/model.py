@@ -7,6 +7,7 @@ https://arxiv.org/abs/1606.07792.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ import fastopt as fo
 from .features import Bags, Examples, Layout
 
 
-def pooled_rows(table: fo.Variable, bags: Bags, combiner: str) -> fo.Tensor:
+def pooled_rows(table: fo.Variable, bags: Bags, combiner: str) -> Any:
     """Look up the rows of each bag and add them up."""
     ids = fo.RaggedIds(bags.ids, bags.offsets)
     return fo.embedding_lookup_sparse(table, ids, bags.weights, combiner=combiner)
@@ -65,10 +66,10 @@ class WideAndDeep:
         self.ftrl = fo.FtrlOptimizer(0.05, l1_regularization_strength=1e-3)
         self.adagrad = fo.AdagradOptimizer(0.05)
 
-    def logits(self, batch: Examples) -> fo.Tensor:
-        """Return the log-odds of label 1, of shape ``(len(batch),)``."""
+    def logits(self, batch: Examples) -> Any:
+        """Return the log-odds of label 1, a tensor (in eager mode an array) of shape (n,)."""
         wide = pooled_rows(self.wide, batch.wide, "sum")
-        parts: list[fo.Tensor | NDArray[np.float32]] = [batch.numeric]
+        parts: list[Any] = [batch.numeric]
         if batch.ids.shape[1]:
             parts.append(fo.embedding_lookup(self.table, batch.ids).reshape(len(batch), -1))
         if batch.bags is not None:
@@ -83,7 +84,7 @@ class WideAndDeep:
         """Take one step; return the loss and what each optimizer did."""
         value = np.nan
 
-        def mean_loss() -> fo.Tensor:
+        def mean_loss() -> Any:
             nonlocal value
             logits = self.logits(batch)
             loss = np.mean(

@@ -43,13 +43,15 @@ class ProgressBar:
             return
         self._drawn = now
         rate = done / (now - self._start)
-        text = f"  {done:,} of {self._total:,}  {rate:,.0f} examples/s  loss {loss:.4f}"
+        total = f"{self._total:,}"
+        # Of fixed width, so that the bar doesn't jump.
+        text = f" {done:>{len(total)},} of {total} {rate:>9,.0f} examples/s  loss {loss:.4f}"
         columns = shutil.get_terminal_size().columns - 1
-        size = min(30, columns - len(self.title) - len(text) - 3)
+        size = min(30, columns - len(self.title) - len(text) - 4)
         bar = ""
         if size >= 5:
             filled = size * done // self._total
-            bar = f" [{'#' * filled}{'.' * (size - filled)}]"
+            bar = f" [{'#' * filled}{'.' * (size - filled)}] "
         self._draw(f"{self.title}{bar}{text}"[:columns])
 
     def clear(self) -> None:
@@ -79,7 +81,7 @@ def epoch_line(epoch: Epoch) -> str:
 
 def work_table(work: Mapping[str, Work]) -> list[str]:
     """Return the lines of the table of what each optimizer did."""
-    rows = [("optimizer", "steps", "sparse rows touched", "dense parameters updated", "variables")]
+    rows = [("optimizer", "steps", "sparse rows touched", "dense parameters", "variables")]
     for name, done in work.items():
         rows.append(
             (
@@ -94,9 +96,9 @@ def work_table(work: Mapping[str, Work]) -> list[str]:
 
 
 def _shorten(names: Sequence[str]) -> str:
-    if len(names) <= 3:
+    if len(names) <= 2:
         return ", ".join(names)
-    return f"{names[0]}, {names[1]}, ... {names[-1]} ({len(names)} in all)"
+    return f"{names[0]} and {len(names) - 1} more"
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:

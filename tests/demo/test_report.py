@@ -39,11 +39,14 @@ class TestProgressBar:
             (
                 100,
                 "epoch 1 of 2 [#######.......................]"
-                "  500 of 2,000  250 examples/s  loss 0.2500",
+                "    500 of 2,000       250 examples/s  loss 0.2500",
             ),
-            (72, "epoch 1 of 2 [###..........]  500 of 2,000  250 examples/s  loss 0.2500"),
-            (60, "epoch 1 of 2  500 of 2,000  250 examples/s  loss 0.2500"),
-            (20, "epoch 1 of 2  500 o"),
+            (
+                81,
+                "epoch 1 of 2 [###............]    500 of 2,000       250 examples/s  loss 0.2500",
+            ),
+            (70, "epoch 1 of 2   500 of 2,000       250 examples/s  loss 0.2500"),
+            (20, "epoch 1 of 2   500 "),
         ],
     )
     def test_line_fits(
@@ -94,8 +97,7 @@ def test_work_table() -> None:
         "Adagrad": Work(dict.fromkeys(["embeddings", "w0", "b0", "w1", "b1"]), 10, 999, 1000),
     }
     assert work_table(work) == [
-        "optimizer  steps  sparse rows touched  dense parameters updated  variables",
-        "Ftrl          10               12,345                         0  wide",
-        "Adagrad       10                  999                     1,000"
-        "  embeddings, w0, ... b1 (5 in all)",
+        "optimizer  steps  sparse rows touched  dense parameters  variables",
+        "Ftrl          10               12,345                 0  wide",
+        "Adagrad       10                  999             1,000  embeddings and 4 more",
     ]
