@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from fastopt import _pairs
-from fastopt._arrays import shown
 from fastopt.loss_scale import LossScale, apply_if_finite, get, scale_loss, unscale_gradients
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable
+from fastopt.wrapper import OptimizerWrapper
 
 
-class MixedPrecisionLossScaleOptimizer(Optimizer):
+class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
     """An optimizer that scales the loss for another one.
 
     ``compute_gradients`` multiplies the loss by the scale and the gradients by its reciprocal.
@@ -50,14 +50,10 @@ class MixedPrecisionLossScaleOptimizer(Optimizer):
     """
 
     def __init__(self, opt: Optimizer, loss_scale: Any) -> None:
-        if not isinstance(opt, Optimizer):
-            raise ValueError(f"opt must be an Optimizer, got {shown(opt)}")
-        if loss_scale is None:
-            raise ValueError("loss_scale must not be None")
-        super().__init__(opt._use_locking, opt.get_name())
-        self._optimizer = opt
+        super().__init__(opt)
         scale = get(loss_scale)
-        assert scale is not None
+        if scale is None:
+            raise ValueError("loss_scale must not be None")
         self._loss_scale = scale
 
     @property
@@ -79,7 +75,7 @@ class MixedPrecisionLossScaleOptimizer(Optimizer):
         The scale is read once, when this is called. See :meth:`Optimizer.compute_gradients`.
         """
         scale = float(self._loss_scale())
-        pairs = self._optimizer.compute_gradients(
+        pairs = super().compute_gradients(
             scale_loss(loss, scale),
             var_list,
             gate_gradients,
@@ -106,41 +102,11 @@ class MixedPrecisionLossScaleOptimizer(Optimizer):
             return self._optimizer.apply_gradients(pairs, global_step, f"{name}-wrapped")
 
         def skip() -> Operation:
-            step = None if global_step is None else global_step.item()
-            return Operation(name, type(self).__name__, step=step)
+            return self._nothing_applied(global_step, name)
 
-        return apply_if_finite(self._loss_scale, gradients, apply, skip)  # type: ignore[no-any-return]
+        done: Operation = apply_if_finite(self._loss_scale, gradients, apply, skip)
+        return done
 
     def variables(self) -> list[Variable]:
         """Return the wrapped optimizer's variables, then those of the loss scale."""
-        return self._optimizer.variables() + self._loss_scale.variables()
-
-    def _minimize_overlapped(
-        self,
-        loss: Any,
-        global_step: Variable | None,
-        var_list: Any,
-        aggregation_method: int | None,
-        name: str | None,
-        grad_loss: Any,
-    ) -> Operation:
-        # All gradients must exist before it is known whether any may be applied.
-        return self.minimize(
-            loss,
-            global_step,
-            var_list,
-            Optimizer.GATE_GRAPH,
-            aggregation_method,
-            name=name,
-            grad_loss=grad_loss,
-        )
-
-    def _refuse(self, *args: Any) -> NoReturn:
-        raise RuntimeError(
-            f"{type(self).__name__} updates nothing itself; the wrapped optimizer does"
-        )
-
-    _apply_dense = _apply_sparse = _refuse  # type: ignore[assignment]
-    _apply_sparse_duplicate_indices = _refuse  # type: ignore[assignment]
-    _resource_apply_dense = _resource_apply_sparse = _refuse  # type: ignore[assignment]
-    _resource_apply_sparse_duplicate_indices = _refuse  # type: ignore[assignment]
+        return super().variables() + self._loss_scale.variables()

@@ -1,0 +1,92 @@
+"""`OptimizerWrapper`: what optimizers that put something around another one have in common."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from fastopt._arrays import shown
+from fastopt.operation import Operation
+from fastopt.optimizer import Optimizer
+from fastopt.variable import Variable
+
+
+class OptimizerWrapper(Optimizer):
+    """An optimizer that leaves computing and applying gradients to another one.
+
+    A subclass overrides `apply_gradients`, `compute_gradients` or both, and calls those of
+    ``self._optimizer``.
+
+    Parameters
+    ----------
+    opt : Optimizer
+        The optimizer that does the work. The wrapper takes over its name and locking.
+
+    Raises
+    ------
+    ValueError
+        If `opt` is not an optimizer.
+    """
+
+    def __init__(self, opt: Optimizer) -> None:
+        if not isinstance(opt, Optimizer):
+            raise ValueError(f"opt must be an Optimizer, got {shown(opt)}")
+        super().__init__(opt._use_locking, opt.get_name())
+        self._optimizer = opt
+
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Any = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> list[tuple[Any, Any]]:
+        """Compute gradients with the wrapped optimizer; see :meth:`Optimizer.compute_gradients`."""
+        return self._optimizer.compute_gradients(
+            loss,
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+
+    def variables(self) -> list[Variable]:
+        """Return the wrapped optimizer's variables."""
+        return self._optimizer.variables()
+
+    def _nothing_applied(self, global_step: Variable | None, name: str | None) -> Operation:
+        """Return the record of a call that has updated no variable."""
+        step = None if global_step is None else global_step.item()
+        return Operation(name or self._name, type(self).__name__, step=step)
+
+    def _minimize_overlapped(
+        self,
+        loss: Any,
+        global_step: Variable | None,
+        var_list: Any,
+        aggregation_method: int | None,
+        name: str | None,
+        grad_loss: Any,
+    ) -> Operation:
+        # What is around the other optimizer wants to see all gradients before any is applied.
+        return self.minimize(
+            loss,
+            global_step,
+            var_list,
+            Optimizer.GATE_GRAPH,
+            aggregation_method,
+            name=name,
+            grad_loss=grad_loss,
+        )
+
+    def _refuse(self, *args: Any) -> NoReturn:
+        raise RuntimeError(
+            f"{type(self).__name__} updates nothing itself; the wrapped optimizer does"
+        )
+
+    _apply_dense = _apply_sparse = _refuse  # type: ignore[assignment]
+    _apply_sparse_duplicate_indices = _refuse  # type: ignore[assignment]
+    _resource_apply_dense = _resource_apply_sparse = _refuse  # type: ignore[assignment]
+    _resource_apply_sparse_duplicate_indices = _refuse  # type: ignore[assignment]
