@@ -1,0 +1,130 @@
+"""What the tests of the kernels share: keys, slices, and the way from a user's numbers to a plan's."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+import numpy as np
+
+from fastopt._kernels import _pool
+from fastopt._kernels._plan import Plan
+from fastopt._kernels.rules import RULES
+
+Array = np.ndarray[Any, Any]
+
+
+class Slices:
+    """The least that a plan asks of slices."""
+
+    def __init__(self, values: Array, indices: Array, dense_shape: tuple[int, ...] | None = None):
+        self.values = values
+        self.indices = indices
+        self.dense_shape = dense_shape
+
+
+class Key:
+    """Something that can be held weakly."""
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Use n threads inside."""
+    before = _pool.get_num_threads()
+    _pool.set_num_threads(n)
+    try:
+        yield
+    finally:
+        _pool.set_num_threads(before)
+
+
+def kernel_of(rule: str, hyper: dict[str, Any]) -> str:
+    """Name of the kernel for a rule of the oracle."""
+    if rule == "momentum" and hyper.get("use_nesterov"):
+        return "momentum_nesterov"
+    if rule == "ftrl" and hyper.get("learning_rate_power", -0.5) != -0.5:
+        return "ftrl_power"
+    return rule
+
+
+def scalars_of(rule: str, hyper: dict[str, Any]) -> tuple[float, ...]:
+    """The kernel's scalars, in its order, from hyperparameters."""
+    h = hyper
+    lr = float(h["learning_rate"])
+    if rule in ("gradient_descent", "adagrad"):
+        return (lr,)
+    if rule == "momentum":
+        return (lr, float(h["momentum"]))
+    if rule == "adam":
+        step = lr * float(np.sqrt(1 - h["beta2_power"])) / (1 - h["beta1_power"])
+        return (step, 1 - h["beta1"], 1 - h["beta2"], h["epsilon"])
+    two_l2 = 2 * h.get("l2", 0.0) + h.get("beta", 0.0) / lr
+    common = (1 / lr, h.get("l1", 0.0), two_l2, 2 * h.get("shrinkage", 0.0))
+    power = h.get("learning_rate_power", -0.5)
+    return common if power == -0.5 else (*common, -power)
+
+
+HYPER: dict[str, list[dict[str, Any]]] = {
+    "gradient_descent": [{"learning_rate": 0.1}],
+    "momentum": [
+        {"learning_rate": 0.1, "momentum": 0.9},
+        {"learning_rate": 0.1, "momentum": 0.9, "use_nesterov": True},
+    ],
+    "adagrad": [{"learning_rate": 0.3}],
+    "adam": [
+        {
+            "learning_rate": 0.01,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "epsilon": 1e-3,
+            "beta1_power": 0.9**3,
+            "beta2_power": 0.999**3,
+        }
+    ],
+    "ftrl": [
+        {"learning_rate": 0.5, "l1": 0.2, "l2": 0.1, "shrinkage": 0.05, "beta": 0.3},
+        {"learning_rate": 0.5, "l1": 0.1, "learning_rate_power": -0.3},
+    ],
+}
+CASES = [(rule, hyper) for rule, cases in HYPER.items() for hyper in cases]
+CASE_IDS = [kernel_of(rule, hyper) for rule, hyper in CASES]
+
+
+def state(rule: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> tuple[Array, dict[str, Array]]:
+    """Weights and slots for a test; slots that are sums of squares are positive."""
+    def numbers() -> Array:
+        return np.asarray(rng.normal(size=shape)).astype(dtype)
+
+    slots = {}
+    for name in RULES[rule].slots:
+        slots[name] = numbers()
+        if name not in ("m", "momentum", "linear"):
+            slots[name] = np.asarray(np.abs(slots[name]) + dtype(0.1))
+    return numbers(), slots
+
+
+def apply(
+    rule: str,
+    hyper: dict[str, Any],
+    w: Array,
+    slots: dict[str, Array],
+    gradient: Array | Slices,
+    untouched: str = "skip",
+) -> Plan:
+    """One step in place through a plan of one variable."""
+    key = Key()
+    plan = Plan(kernel_of(rule, hyper), [key], [w], [tuple(slots.values())], Slices, untouched)
+    assert plan.bind([(gradient, key)])
+    plan.run(scalars_of(rule, hyper))
+    plan.release()
+    return plan
+
+
+def digits(dtype: Any) -> dict[str, float]:
+    """Tolerance of one step against the float64 oracle.
+
+    A step is about ten rounded operations on numbers around one, and a difference of roots may
+    cancel two digits.
+    """
+    eps = float(np.finfo(dtype).eps)
+    return {"rtol": 100 * eps, "atol": 100 * eps}

@@ -1,0 +1,140 @@
+"""The oracle: every update rule in plain NumPy, slow and written from the formulas.
+
+Nothing here comes from the kernels. A rule takes hyperparameters as a user gives them, computes in
+the dtype of the arrays it gets (so a caller who wants the exact answer passes float64), takes any
+shape and layout, and returns new arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+Slots = dict[str, Array]
+Rule = Callable[..., tuple[Array, Slots]]
+
+
+def gradient_descent(w: Array, g: Array, slots: Slots, *, learning_rate: float) -> tuple[Array, Slots]:
+    """``w - g * lr``."""
+    return w - g * w.dtype.type(learning_rate), {}
+
+
+def momentum(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    momentum: float,
+    use_nesterov: bool = False,
+) -> tuple[Array, Slots]:
+    """Polyak's heavy ball with an undamped sum; Nesterov's variant looks one step ahead."""
+    lr, mu = w.dtype.type(learning_rate), w.dtype.type(momentum)
+    a = slots["momentum"] * mu + g
+    step = g * lr + a * mu * lr if use_nesterov else a * lr
+    return w - step, {"momentum": a}
+
+
+def adagrad(w: Array, g: Array, slots: Slots, *, learning_rate: float) -> tuple[Array, Slots]:
+    """Duchi, Hazan and Singer (2011), diagonal; no epsilon."""
+    accumulator = slots["accumulator"] + np.square(g)
+    return w - w.dtype.type(learning_rate) * g / np.sqrt(accumulator), {"accumulator": accumulator}
+
+
+def adam(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    beta1_power: float,
+    beta2_power: float,
+) -> tuple[Array, Slots]:
+    """Kingma and Ba (2015) with "epsilon hat"; the powers are those of this step, t >= 1."""
+    b1, b2, eps = (w.dtype.type(x) for x in (beta1, beta2, epsilon))
+    lr_t = w.dtype.type(learning_rate * np.sqrt(1 - beta2_power) / (1 - beta1_power))
+    m = b1 * slots["m"] + (1 - b1) * g
+    v = b2 * slots["v"] + (1 - b2) * np.square(g)
+    return w - lr_t * m / (np.sqrt(v) + eps), {"m": m, "v": v}
+
+
+def ftrl(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    learning_rate_power: float = -0.5,
+    l1: float = 0.0,
+    l2: float = 0.0,
+    shrinkage: float = 0.0,
+    beta: float = 0.0,
+) -> tuple[Array, Slots]:
+    """McMahan et al. (2013), "FTRL-Proximal", with TensorFlow's shrinkage and beta."""
+    dtype = w.dtype.type
+    lr, power = dtype(learning_rate), dtype(-learning_rate_power)
+    n_old = slots["accum"]
+    n_new = n_old + np.square(g)
+    sigma = (n_new**power - n_old**power) / lr
+    g_shrunk = g + dtype(2 * shrinkage) * w if shrinkage > 0 else g
+    linear = slots["linear"] + g_shrunk - sigma * w
+    denominator = n_new**power / lr + dtype(2 * (l2 + beta / (2 * learning_rate)))
+    new = np.zeros_like(w)
+    with np.errstate(invalid="ignore"):
+        moved = (np.abs(linear) > l1) & (denominator != 0)
+        np.divide(np.sign(linear) * dtype(l1) - linear, denominator, out=new, where=moved)
+    return new, {"accum": n_new, "linear": linear}
+
+
+RULES: dict[str, Rule] = {
+    "gradient_descent": gradient_descent,
+    "momentum": momentum,
+    "adagrad": adagrad,
+    "adam": adam,
+    "ftrl": ftrl,
+}
+
+# Rules that apply the rows of a repeated index one after the other, and don't sum them first.
+SEQUENTIAL = frozenset({"gradient_descent"})
+
+
+def dense_step(rule: str, w: Array, g: Array, slots: Slots, **hyper: Any) -> tuple[Array, Slots]:
+    """One step with a dense gradient."""
+    with np.errstate(all="ignore"):
+        return RULES[rule](w, np.asarray(g, w.dtype), slots, **hyper)
+
+
+def sparse_step(
+    rule: str,
+    w: Array,
+    values: Array,
+    indices: Array,
+    slots: Slots,
+    *,
+    untouched: str = "skip",
+    **hyper: Any,
+) -> tuple[Array, Slots]:
+    """One step with the listed rows; ``untouched="update"`` gives the others a gradient of 0."""
+    values = np.asarray(values, w.dtype)
+    w, slots = w.copy(), {name: slot.copy() for name, slot in slots.items()}
+    if rule in SEQUENTIAL:
+        for row, value in zip(indices, values, strict=True):
+            w[row], _ = dense_step(rule, w[row], value, {}, **hyper)
+        return w, slots
+    sums: dict[int, Array] = {}
+    for row, value in zip(indices.tolist(), values, strict=True):
+        sums[row] = sums[row] + value if row in sums else value
+    rows = range(len(w)) if untouched == "update" else sorted(sums)
+    for row in rows:
+        g = sums.get(row, np.zeros(w.shape[1:], w.dtype))
+        old = {name: slot[row] for name, slot in slots.items()}
+        w[row], new = dense_step(rule, w[row], g, old, **hyper)
+        for name, slot in new.items():
+            slots[name][row] = slot
+    return w, slots
