@@ -124,12 +124,14 @@ class Variable(Differentiable):
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype, which never changes."""
-        return self._storage.dtype  # type: ignore[no-any-return]
+        dtype: np.dtype[Any] = self._storage.dtype
+        return dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape, which never changes."""
-        return self._storage.shape  # type: ignore[no-any-return]
+        shape: tuple[int, ...] = self._storage.shape
+        return shape
 
     @property
     def trainable(self) -> bool:
