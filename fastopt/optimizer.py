@@ -439,7 +439,7 @@ class Optimizer(SlotKeeper):
         self._require_updatable(variables)
         if global_step is not None:
             _pairs.require_step(global_step)
-        _pairs.require_storage(variables)
+        memory = _pairs.require_storage(variables)
         ops: list[Any] = []
         refs: list[weakref.ref[Variable]] = []
         rows = parameters = 0
@@ -447,12 +447,14 @@ class Optimizer(SlotKeeper):
             with self._state_lock, self._creating(variables) as journal:
                 self._create_slots(variables)
                 self._prepare()
+            memory.add(self._slots_of(variables))
             try:
                 for position, gradient in gradients:
                     if gradient is None:
                         continue
-                    batch = self._batch(_pairs.checked([(gradient, xs[position])], self._label()))
-                    del gradient
+                    pairs = _pairs.checked([(gradient, xs[position])], self._label())
+                    batch = self._batch(list(memory.apart(pairs)))
+                    del gradient, pairs
                     new_ops, new_rows, new_parameters = self._run(batch)
                     ops.extend(new_ops)
                     refs.extend(batch.refs)
