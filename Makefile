@@ -30,7 +30,7 @@ test: $(VENV)/installed-test
 	$(RUN) -m pytest --cov=fastopt $(ARGS)
 
 bench: $(VENV)/installed-bench
-	$(RUN) bench/run.py $(ARGS)
+	$(RUN) bench $(ARGS)
 
 lint: $(VENV)/installed-lint
 	$(RUN) -m ruff check
