@@ -13,6 +13,7 @@ few rows of a large table, :class:`IndexedSlices`::
 
 from fastopt import clip, datasets, loss_scale, metrics, nn, schedules, threads
 from fastopt._version import __version__
+from fastopt.accumulators import ConditionalAccumulator, SparseConditionalAccumulator
 from fastopt.autodiff import (
     AggregationMethod,
     Recording,
@@ -43,6 +44,7 @@ from fastopt.embedding import (
     safe_embedding_lookup_sparse,
 )
 from fastopt.global_step import create_global_step, get_global_step, get_or_create_global_step
+from fastopt.gradient_accumulation import GradientAccumulation
 from fastopt.graph import (
     Graph,
     GraphKeys,
@@ -56,6 +58,7 @@ from fastopt.graph import (
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.loss_scale import DynamicLossScale, FixedLossScale
 from fastopt.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
+from fastopt.moving_averages import ExponentialMovingAverage, assign_moving_average
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer
 from fastopt.optimizers import (
@@ -74,9 +77,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AggregationMethod",
+    "ConditionalAccumulator",
     "DynamicLossScale",
+    "ExponentialMovingAverage",
     "FixedLossScale",
     "FtrlOptimizer",
+    "GradientAccumulation",
     "GradientDescentOptimizer",
     "Graph",
     "GraphKeys",
@@ -88,10 +94,12 @@ __all__ = [
     "Optimizer",
     "RaggedIds",
     "Recording",
+    "SparseConditionalAccumulator",
     "Tensor",
     "Variable",
     "__version__",
     "add_to_collection",
+    "assign_moving_average",
     "clip",
     "clip_by_average_norm",
     "clip_by_global_norm",
