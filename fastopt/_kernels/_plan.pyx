@@ -201,7 +201,7 @@ cdef class Plan:
         if not (self.parts and self.spans and self.scalars32 and self.scalars64):
             raise MemoryError(f"no memory for a plan of {n} variables")
         spans = []
-        self.dims = <cnp.npy_intp*>calloc(sum([np.ndim(array) for array in arrays]) + 1, sizeof(cnp.npy_intp))
+        self.dims = <cnp.npy_intp*>calloc(sum(map(np.ndim, arrays)) + 1, sizeof(cnp.npy_intp))
         if not self.dims:
             raise MemoryError(f"no memory for a plan of {n} variables")
         for k in range(n):

@@ -1,0 +1,75 @@
+"""Print a digest of everything the kernels compute: run once a level, and compared.
+
+A program and not a test: the instruction-set level is chosen when the kernels are imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from typing import Any
+
+import numpy as np
+
+from fastopt._kernels._aggregate import add_n, sum_of_squares
+from fastopt._kernels._grouping import Grouping
+from fastopt._kernels._rows import pooled_gather, scatter_add
+from tests.kernels.support import CASES, Slices, apply, kernel_of, state, threads
+
+
+def skewed(rng: np.random.Generator, n_rows: int, n: int) -> Any:
+    """Look-ups of which many meet in few rows."""
+    return np.minimum((n_rows * rng.random(n) ** 6).astype(np.int64), n_rows - 1)
+
+
+def digests() -> dict[str, str]:
+    """Digest of the arrays of each part."""
+    found = {}
+    for rule, hyper in CASES:
+        name = kernel_of(rule, hyper)
+        digest = hashlib.sha256()
+        for dtype in (np.float32, np.float64):
+            rng = np.random.default_rng(6)
+            for shape in ((3,), (70_001,), (999, 65)):
+                w, slots = state(name, shape, dtype, rng)
+                for _ in range(3):
+                    apply(rule, hyper, w, slots, rng.normal(size=shape).astype(dtype))
+                digest.update(b"".join(a.tobytes() for a in (w, *slots.values())))
+            for row in ((), (3,), (16,), (70,)):
+                for n_rows, n in ((50, 7), (3000, 40_000)):
+                    for untouched in ("skip", "update"):
+                        if untouched == "update" and rule == "gradient_descent":
+                            continue
+                        w, slots = state(name, (n_rows, *row), dtype, rng)
+                        for _ in range(2):
+                            ids = skewed(rng, n_rows, n)
+                            values = np.asarray(rng.normal(size=(n, *row))).astype(dtype)
+                            apply(rule, hyper, w, slots, Slices(values, ids), untouched)
+                        digest.update(b"".join(a.tobytes() for a in (w, *slots.values())))
+        found[name] = digest.hexdigest()
+    digest = hashlib.sha256()
+    for dtype in (np.float32, np.float64):
+        rng = np.random.default_rng(7)
+        arrays = [rng.normal(size=100_003).astype(dtype) for _ in range(4)]
+        out = np.empty_like(arrays[0])
+        add_n(arrays, out)
+        digest.update(out.tobytes() + repr(sum_of_squares(out)).encode())
+        for width in (1, 5, 40):
+            table = rng.normal(size=(2000, width)).astype(dtype)
+            ids = skewed(rng, 2000, 30_000)
+            values = rng.normal(size=(30_000, width)).astype(dtype)
+            offsets = np.arange(0, 30_001, 10)
+            pooled = np.empty((3000, width), dtype)
+            weights, scales = rng.random(30_000).astype(dtype), rng.random(3000).astype(dtype)
+            pooled_gather(table, ids, offsets, weights, scales, pooled)
+            scatter_add(table, ids, values)
+            sums, unique = Grouping(ids, 2000).sum_rows(values)
+            digest.update(b"".join(a.tobytes() for a in (pooled, table, sums, unique)))
+    found["sums"] = digest.hexdigest()
+    return found
+
+
+if __name__ == "__main__":
+    with threads(int(sys.argv[1])):
+        for name, value in digests().items():
+            print(name, value)

@@ -1,0 +1,146 @@
+"""Rows between tables and batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastopt._kernels._rows import gather, pooled_gather, scatter_add
+from tests.kernels.support import threads
+
+WIDTHS = [(), (1,), (3,), (4,), (16,), (2, 9), (300,)]
+INTEGERS = pytest.mark.parametrize("integer", [np.int32, np.int64])
+FLOATS = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+
+
+@INTEGERS
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.complex128])
+@pytest.mark.parametrize("row", WIDTHS)
+@pytest.mark.parametrize("n", [0, 1, 100, 30_000])
+def test_gather(integer: Any, dtype: Any, row: tuple[int, ...], n: int) -> None:
+    rng = np.random.default_rng(11)
+    table = np.asarray(rng.integers(-100, 100, (50, *row))).astype(dtype)
+    ids = rng.integers(0, 50, n).astype(integer)
+    out = np.empty((n, *row), dtype)
+    with threads(2):
+        gather(table, ids, out)
+    np.testing.assert_array_equal(out, table[ids])
+
+
+@INTEGERS
+@FLOATS
+@pytest.mark.parametrize("row", WIDTHS)
+@pytest.mark.parametrize("n", [0, 1, 100, 30_000])
+def test_scatter_add_in_order_of_arrival(integer: Any, dtype: Any, row: tuple[int, ...], n: int) -> None:
+    rng = np.random.default_rng(12)
+    table = np.asarray(rng.normal(size=(50, *row))).astype(dtype)
+    ids = rng.integers(0, 50, n).astype(integer)
+    values = np.asarray(rng.normal(size=(n, *row))).astype(dtype)
+    expected = table.copy()
+    np.add.at(expected, ids, values)  # one after the other
+    with threads(2):
+        scatter_add(table, ids, values)
+    np.testing.assert_array_equal(table, expected)
+
+
+@INTEGERS
+@FLOATS
+@pytest.mark.parametrize("row", WIDTHS)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_pooled_gather(
+    integer: Any, dtype: Any, row: tuple[int, ...], weighted: bool, scaled: bool
+) -> None:
+    rng = np.random.default_rng(13)
+    n, n_bags = 20_000, 900
+    table = np.asarray(rng.normal(size=(50, *row))).astype(dtype)
+    ids = rng.integers(0, 50, n).astype(integer)
+    offsets = np.sort(rng.integers(0, n + 1, n_bags + 1))  # bags without ids among them
+    offsets[[0, -1]] = 0, n
+    weights = rng.normal(size=n).astype(dtype) if weighted else None
+    scales = rng.random(n_bags).astype(dtype) if scaled else None
+    out = np.empty((n_bags, *row), dtype)
+    with threads(2):
+        pooled_gather(table, ids, offsets, weights, scales, out)
+    terms = table[ids]
+    if weights is not None:
+        terms = terms * weights.reshape(-1, *[1] * len(row))
+    expected = np.zeros_like(out)
+    np.add.at(expected, np.repeat(np.arange(n_bags), np.diff(offsets)), terms)
+    if scales is not None:
+        expected *= scales.reshape(-1, *[1] * len(row))
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_trailing_empty_bags_are_zeros() -> None:
+    """tensorflow/tensorflow#38792, #72785: the last bag vanished, or held leftover memory."""
+    table = np.arange(9.0).reshape(3, 3)
+    out = np.full((5, 3), np.nan)
+    pooled_gather(table, np.array([1]), np.array([0, 0, 0, 0, 1, 1]), None, np.ones(5), out)
+    np.testing.assert_array_equal(out, [[0] * 3] * 3 + [[3, 4, 5]] + [[0] * 3])
+
+
+@INTEGERS
+@pytest.mark.parametrize("bad", [4, -1, 2**31 - 1])
+@pytest.mark.parametrize("n", [4, 40_000])
+def test_ids_out_of_range(integer: Any, bad: int, n: int) -> None:
+    """tensorflow/tensorflow#17417, #62628, pytorch/pytorch#70170: zeros, or a crash afterwards."""
+    table = np.ones((4, 8), np.float32)
+    ids = np.zeros(n, integer)
+    ids[[n // 2, n - 1]] = bad
+    message = f"index {bad} at position {n // 2} is out of range for 4 rows"
+    values = np.ones((n, 8), np.float32)
+    with threads(2):
+        with pytest.raises(IndexError, match=message):
+            gather(table, ids, np.empty((n, 8), np.float32))
+        with pytest.raises(IndexError, match=message):
+            scatter_add(table, ids, values)
+        with pytest.raises(IndexError, match=message):
+            out = np.empty((1, 8), np.float32)
+            pooled_gather(table, ids, np.array([0, n]), None, None, out)
+    np.testing.assert_array_equal(table, 1)
+
+
+@pytest.mark.parametrize("offsets", [[0, 3], [0, 2, 1, 2], [-1, 2], [2**60, 2]])
+def test_offsets_out_of_range(offsets: list[int]) -> None:
+    out = np.empty((len(offsets) - 1, 2), np.float32)
+    with pytest.raises(ValueError, match="offsets of bag"):
+        pooled_gather(np.ones((4, 2), np.float32), np.array([0, 1]), np.array(offsets), None, None, out)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    table, ids = np.ones((4, 2), np.float32), np.array([0, 1, 2])
+    out = np.zeros((3, 2), np.float32)
+    for wrong in (np.empty((2, 2), np.float32), np.empty((3, 2)), np.empty(3, np.float32)):
+        with pytest.raises(ValueError, match="out must have dtype float32 and shape"):
+            gather(table, ids, wrong)
+        with pytest.raises(ValueError, match="values must have"):
+            scatter_add(table, ids, wrong)
+    with pytest.raises(TypeError, match="uint8"):
+        gather(table, ids.astype(np.uint8), out)
+    with pytest.raises(ValueError, match="one dimension"):
+        gather(table, ids[None], out)
+    with pytest.raises(TypeError, match="table"):
+        gather(table[:, ::2], ids, out)
+    with pytest.raises(TypeError, match="native"):
+        gather(table, ids.astype(">i8"), out)
+    with pytest.raises(ValueError, match="table"):
+        gather(np.array([object()] * 4), ids, np.empty(3, object))
+    with pytest.raises(ValueError, match="at least one dimension"):
+        gather(np.ones((), np.float32), ids, out)
+    with pytest.raises(TypeError, match="float16"):
+        scatter_add(table.astype(np.float16), ids, out.astype(np.float16))
+    with pytest.raises(ValueError, match="weights must have"):
+        pooled_gather(table, ids, np.array([0, 3]), np.ones(2, np.float32), None, out[:1])
+    with pytest.raises(ValueError, match="scales must have"):
+        pooled_gather(table, ids, np.array([0, 3]), None, np.ones(2, np.float32), out[:1])
+    with pytest.raises(ValueError, match="offsets"):
+        pooled_gather(table, ids, np.empty(0, np.int64), None, None, out[:0])
+    table.flags.writeable = False
+    gather(table, ids, out)
+    with pytest.raises(ValueError, match="read-only"):
+        scatter_add(table, ids, out)
+    with pytest.raises(ValueError, match="read-only"):
+        gather(out, ids, table[:3])
