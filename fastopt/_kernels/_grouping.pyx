@@ -153,9 +153,10 @@ cdef class Grouping:
 
     cdef cnp.ndarray by_appearance(self):
         if self.order is None:
-            self.order = np.argsort(self.positions[self.starts[:-1]], kind="stable").astype(
-                np.int64, copy=False
-            )
+            # Rows are marked where they first appear; a sort would cost more.
+            first = np.full(self.n, -1, np.int64)
+            first[self.positions[self.starts[:-1]]] = np.arange(self.n_unique)
+            self.order = first[first >= 0]
         return self.order
 
     def unique_in_order(self):
@@ -165,6 +166,21 @@ cdef class Grouping:
     def unique_sorted(self):
         """Return the unique indices in ascending order, shape (n_unique,)."""
         return self.unique.copy()
+
+    def groups(self):
+        """Return which look-ups belong together.
+
+        Returns
+        -------
+        positions : ndarray, shape (n,)
+            Look-ups ``positions[starts[u]:starts[u + 1]]`` have the u-th index of `unique_sorted`,
+            in order of arrival. Not to be written.
+        starts : ndarray, shape (n_unique + 1,)
+            Not to be written.
+        order : ndarray, shape (n_unique,)
+            The numbers u by first appearance. Not to be written.
+        """
+        return self.positions, self.starts, self.by_appearance()
 
     def sum_rows(self, values, bint sort=False):
         """Sum the rows of ``values`` that share an index, in order of arrival.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import contiguous
+from fastopt._arrays import contiguous, is_bfloat16
 from fastopt._kernels import _rows
 from fastopt.autodiff import Differentiable
 from fastopt.embedding.clipping import Clip, checked_max_norm
@@ -122,13 +124,13 @@ def lookup_bags(
     """Combine the rows of each bag; `weights` are None or 1-D and aligned with the ids."""
     combiner = checked_combiner(combiner)
     limit = checked_max_norm(max_norm)
-    if tables.dtype.kind != "f":
-        raise TypeError(f"{tables.names[0]} must be of a floating dtype, got {tables.dtype}")
+    if tables.dtype.kind != "f" and not is_bfloat16(tables.dtype):
+        raise TypeError(f"{tables.name_of(0)} must be of a floating dtype, got {tables.dtype}")
     what = "sp_ids" if name is None else f"sp_ids of {name!r}"
     parts = tables.locate(bags.ids, bags.ids.shape, what)
     wanted = isinstance(weights, Differentiable)
     values = None if weights is None else np.asarray(weights._read() if wanted else weights)
-    pool = Pool(bags, values, combiner, np.result_type(tables.dtype, np.float32))
+    pool = Pool(bags, values, combiner, _computed_in(tables.dtype))
 
     source, ids, clip = _source(tables, parts, bags.ids, limit, copy=wanted)
     out = pool.forward(source, ids, tables.row_shape)
@@ -159,8 +161,12 @@ def _source(
             return array, parts[0].rows, None
     rows = tables.gather(parts, ids.size)
     clip = None if limit is None else Clip(rows, limit)
-    wide = np.result_type(rows.dtype, np.float32)
-    return rows.astype(wide, copy=False), np.arange(ids.size), clip
+    return rows.astype(_computed_in(rows.dtype), copy=False), np.arange(ids.size), clip
+
+
+def _computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which rows of another are combined: one that the kernels know."""
+    return np.dtype(np.float32 if dtype.itemsize <= 4 else np.float64)
 
 
 class Pool:
@@ -176,7 +182,7 @@ class Pool:
     weights : ndarray, shape (n,), or None
     combiner : str
     dtype : dtype
-        float32 or wider: that of the computation.
+        float32 or float64: that of the computation.
     """
 
     def __init__(self, bags: Bags, weights: Array | None, combiner: str, dtype: Any) -> None:
@@ -219,12 +225,13 @@ class Pool:
         """Return the gradient of the weights; `rows` are those of all ids, `out` the bags."""
         bag = self.bags.bag_of_each()
         n_bags = out.shape[0]
-        g = np.asarray(g, self.dtype).reshape(n_bags, -1)
-        along_rows = np.einsum("kd,kd->k", g[bag], rows.reshape(bag.size, g.shape[1]))
+        width = math.prod(out.shape[1:])
+        g = np.asarray(g, self.dtype).reshape(n_bags, width)
+        along_rows = np.einsum("kd,kd->k", g[bag], rows.reshape(bag.size, width))
         if self.combiner == "sum":
             return along_rows.astype(dtype, copy=False)
         assert self.divisors is not None and self.coefficients is not None
-        along_out = np.einsum("bd,bd->b", g, out.reshape(n_bags, g.shape[1]))[bag]
+        along_out = np.einsum("bd,bd->b", g, out.reshape(n_bags, width))[bag]
         if self.combiner == "sqrtn":
             along_out *= self.coefficients
         each = self.divisors[bag]
@@ -232,16 +239,26 @@ class Pool:
         return total.astype(dtype, copy=False)
 
 
+def _through(clip: Clip, places: Array | None) -> Callable[[Array, Array], Array]:
+    """Return how the gradient of rows goes through clipping; equal rows were clipped equally."""
+
+    def through(values: Array, entries: Array) -> Array:
+        return clip.backward(values, entries if places is None else places[entries])
+
+    return through
+
+
 def _table_gradient(tables: Tables, part: Part, pool: Pool, clip: Clip | None) -> Any:
     shape = tables.tables[part.table].shape
 
     def vjp(g: Array) -> IndexedSlices:
-        bags = contiguous(np.asarray(g, pool.dtype)).reshape((-1, *tables.row_shape))
+        n_bags = pool.bags.offsets.size - 1
+        bags = contiguous(np.asarray(g, pool.dtype)).reshape((n_bags, *tables.row_shape))
         bag, coefficients = pool.bags.bag_of_each(), pool.coefficients
         if part.places is not None:
             bag = bag[part.places]
             coefficients = None if coefficients is None else coefficients[part.places]
-        through = None if clip is None else (lambda d: clip.backward(d, part.places))
+        through = None if clip is None else _through(clip, part.places)
         slices = pooled_gradient(
             bags, bag, coefficients, pool.scales, part.rows, (*shape,), through
         )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastopt._kernels._grouping import Grouping
+from fastopt._kernels._rows import gather, pooled_gather
 from fastopt.indexed_slices import IndexedSlices
 
 Array = np.ndarray[Any, Any]
@@ -24,39 +25,46 @@ def pooled_gradient(
     scales: Array | None,
     rows: Array,
     dense_shape: tuple[int, ...],
-    through: Callable[[Array], Array] | None = None,
+    through: Callable[[Array, Array], Array] | None = None,
 ) -> IndexedSlices:
     """Return slices in which row ``rows[k]`` gets ``g[bag[k]] * scales[bag[k]] * coefficients[k]``.
+
+    This is a pooled look-up the other way round: the bags of a row are looked up in `g` and added,
+    so that entries are never written out one by one.
 
     Parameters
     ----------
     g : ndarray, shape (n_bags, ...)
         The gradient of the bags, float32 or float64, C-contiguous.
     bag : ndarray, shape (n,)
-        The bag of each entry.
+        The bag of each entry, int64.
     coefficients : ndarray, shape (n,), or None
-        A factor for each entry.
+        A factor for each entry, of the dtype of `g`.
     scales : ndarray, shape (n_bags,), or None
-        A factor for each bag.
+        A factor for each bag, of the dtype of `g`.
     rows : ndarray, shape (n,)
         The row of each entry: int32 or int64, C-contiguous, in range.
     dense_shape : tuple of int
         That of the table.
     through : callable, optional
-        Applied to the entries before those of one row are added.
+        A linear map of each row. It is given the summed rows, and for each of them the number of an
+        entry that has the row; these numbers rise.
 
     Returns
     -------
     IndexedSlices
         Each row once, in order of first appearance; entries of a row are added in their order.
     """
-    ones = (1,) * (g.ndim - 1)
     if scales is not None:
-        g = g * scales.reshape(-1, *ones)
-    values = g[bag]
+        g = g * scales.reshape(-1, *(1,) * (g.ndim - 1))
+    grouping = Grouping(rows, dense_shape[0])
+    positions, starts, order = grouping.groups()
     if coefficients is not None:
-        values *= coefficients.reshape(-1, *ones)
+        coefficients = coefficients[positions]
+    by_row = np.empty((grouping.n_unique, *g.shape[1:]), g.dtype)
+    pooled_gather(g, bag[positions], starts, coefficients, None, by_row)
+    total = np.empty_like(by_row)
+    gather(by_row, order, total)
     if through is not None:
-        values = np.ascontiguousarray(through(values))
-    total, unique = Grouping(rows, dense_shape[0]).sum_rows(values)
-    return IndexedSlices._unchecked(total, unique, dense_shape)
+        total = through(total, positions[starts[:-1]][order])
+    return IndexedSlices._unchecked(total, grouping.unique_in_order(), dense_shape)

@@ -60,25 +60,20 @@ class Tables:
         if not given:
             raise ValueError("params must hold at least one table, got an empty list")
         self.tables = [t if isinstance(t, Differentiable) else np.asarray(t) for t in given]
-        self.names = [
-            f"table {t.name!r}"
-            if isinstance(t, Differentiable)
-            else (f"params[{p}]" if listed else "params")
-            for p, t in enumerate(self.tables)
-        ]
+        self._listed = listed
         first = self.tables[0]
-        for t, name in zip(self.tables, self.names, strict=True):
+        for p, t in enumerate(self.tables):
             if t.ndim == 0:
-                raise ValueError(f"{name} must have an axis of rows, got a 0-d array")
+                raise ValueError(f"{self.name_of(p)} must have an axis of rows, got a 0-d array")
             if t.shape[1:] != first.shape[1:]:
                 raise ValueError(
-                    f"the tables of params must have rows of one shape: {name} has {t.shape[1:]}, "
-                    f"{self.names[0]} has {first.shape[1:]}"
+                    f"the tables of params must have rows of one shape: {self.name_of(p)} has "
+                    f"{t.shape[1:]}, {self.name_of(0)} has {first.shape[1:]}"
                 )
             if t.dtype != first.dtype:
                 raise ValueError(
-                    f"the tables of params must have one dtype: {name} has {t.dtype}, "
-                    f"{self.names[0]} has {first.dtype}"
+                    f"the tables of params must have one dtype: {self.name_of(p)} has {t.dtype}, "
+                    f"{self.name_of(0)} has {first.dtype}"
                 )
         if len(given) > 1 and partition_strategy not in ("mod", "div"):
             raise ValueError(
@@ -88,6 +83,13 @@ class Tables:
         self.n_rows = sum(t.shape[0] for t in self.tables)
         self.row_shape: tuple[int, ...] = first.shape[1:]
         self.dtype: np.dtype[Any] = first.dtype
+
+    def name_of(self, p: int) -> str:
+        """Return what messages call table `p`."""
+        table = self.tables[p]
+        if isinstance(table, Differentiable):
+            return f"table {table.name!r}"
+        return f"params[{p}]" if self._listed else "params"
 
     @property
     def is_differentiable(self) -> bool:
@@ -137,7 +139,7 @@ class Tables:
             if position >= 0:
                 raise IndexError(
                     f"{name}: id {int(ids[places[position]])} belongs to row {int(rows[position])} "
-                    f"of {self.names[p]} (strategy {self.partition_strategy!r}), which has "
+                    f"of {self.name_of(p)} (strategy {self.partition_strategy!r}), which has "
                     f"{table.shape[0]} rows"
                 )
             parts.append(Part(p, rows, places))
@@ -159,7 +161,9 @@ class Tables:
         where = f"position {place}" if len(shape) == 1 else f"position ({place})"
         if not shape:
             where = "its only position"
-        whole = self.names[0] if len(self.tables) == 1 else f"{self.names[0]} and its other parts"
+        whole = (
+            self.name_of(0) if len(self.tables) == 1 else f"{self.name_of(0)} and its other parts"
+        )
         return IndexError(
             f"{name}: id {int(ids[position])} at {where} is out of range for {whole} of "
             f"{self.n_rows} rows"

@@ -74,7 +74,8 @@ def leaky_relu(features: Any, alpha: float = 0.2) -> Any:
 @recorded
 def _leaky_relu(x: Any, alpha: float) -> Any:
     x = as_floating(x, "features")
-    return np.where(x > 0, x, x * alpha)
+    steeper = np.maximum if alpha <= 1 else np.minimum
+    return steeper(x, x * alpha)
 
 
 def elu(features: Any) -> Any:
@@ -102,7 +103,7 @@ def elu(features: Any) -> Any:
 @recorded
 def _elu(x: Any) -> Any:
     x = as_floating(x, "features")
-    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+    return np.maximum(x, 0) + np.expm1(np.minimum(x, 0))  # one of the two is 0
 
 
 def sigmoid(x: Any) -> Any:
@@ -241,8 +242,9 @@ def _silu(x: Any, beta: float) -> Any:
     wide = widened(x)
     gate = numerics.sigmoid(wide * beta)
     with np.errstate(invalid="ignore", under="ignore"):
-        # At an infinite end the gate wins: -inf * 0 is 0 here.
-        out = np.where(np.isinf(wide) & (gate == 0), 0, wide * gate)
+        out = np.asarray(wide * gate)
+    if not numerics.sum_is_finite(out):
+        out[np.isinf(wide) & (gate == 0)] = 0  # at an infinite end the gate wins
     return out.astype(x.dtype, copy=False)
 
 
@@ -250,10 +252,13 @@ def _silu_vjp(ans: Any, x: Any, beta: float) -> Any:
     def vjp(g: Array) -> Array:
         wide = widened(np.asarray(x))
         gate = numerics.sigmoid(wide * beta)
-        rest = np.asarray(1 - gate)
-        # Far out the slope of the gate is 0 and vanishes faster than |x| grows.
-        bend = np.where((gate == 0) | (rest == 0), 0, wide) * beta * gate * rest
-        return (g * (gate + bend)).astype(x.dtype, copy=False)
+        with np.errstate(invalid="ignore", under="ignore"):
+            slope = np.asarray((1 - gate) * gate * beta)
+            bend = np.asarray(wide * slope)
+        if not numerics.sum_is_finite(bend):
+            bend[np.isinf(wide) & (slope == 0)] = 0  # the slope of the gate vanishes faster
+        bend += gate
+        return (g * bend).astype(x.dtype, copy=False)
 
     return vjp
 
@@ -412,17 +417,14 @@ def _log_softmax_vjp(ans: Any, x: Any, axis: int) -> Any:
     return vjp
 
 
-def _elu_vjp(ans: Any, x: Any) -> Any:
-    return lambda g: np.where(np.greater(x, 0), g, g * (ans + 1))
-
-
-defvjp(_relu, lambda ans, x: lambda g: np.where(np.greater(x, 0), g, 0), reads=[["x"]])
+# A product with the mask: choosing by it element by element costs seven times as much.
+defvjp(_relu, lambda ans, x: lambda g: g * np.greater(x, 0), reads=[["x"]])
 defvjp(
     _leaky_relu,
     lambda ans, x, alpha: lambda g: np.where(np.greater(x, 0), g, g * alpha),
     reads=[["x"]],
 )
-defvjp(_elu, _elu_vjp, reads=[["ans", "x"]])
+defvjp(_elu, lambda ans, x: lambda g: g * (np.minimum(ans, 0) + 1), reads=[["ans"]])
 defvjp(_sigmoid, lambda ans, x: lambda g: g * (ans * (1 - ans)), reads=[["ans"]])
 defvjp(_log_sigmoid, lambda ans, x: lambda g: g * numerics.sigmoid(-np.asarray(x)), reads=[["x"]])
 defvjp(_softplus, lambda ans, x: lambda g: g * numerics.sigmoid(np.asarray(x)), reads=[["x"]])

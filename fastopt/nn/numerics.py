@@ -38,6 +38,15 @@ def widened(x: Array) -> Array:
     return x.astype(np.float32) if x.dtype == np.float16 else x
 
 
+def sum_is_finite(x: Array) -> bool:
+    """Say whether no element is infinite or NaN; of finite ones the sum may still overflow.
+
+    One quick pass that tells whether rare cases need a closer look.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(np.sum(x)))
+
+
 def _half_as_float32(
     f: Callable[Concatenate[Array, P], Array],
 ) -> Callable[Concatenate[Array, P], Array]:
@@ -100,16 +109,19 @@ def log_softmax(x: Array, axis: int) -> Array:
 def sigmoid_cross_entropy(labels: Array, x: Array) -> Array:
     """Return ``max(x, 0) - x * labels + log1p(exp(-|x|))``.
 
-    Written as ``|x| * (labels or 1 - labels, by the sign of x) + log1p(exp(-|x|))``, so that an
-    infinite logit of the right sign costs nothing where a difference of infinities would be NaN.
+    An infinite logit on the side of its label costs nothing, where the difference is NaN.
     """
-    weight = np.asarray(np.where(x >= 0, 1 - labels, labels))
-    with np.errstate(invalid="ignore"):
-        weight *= np.abs(x)
-        if not np.isfinite(np.sum(weight)):
-            weight[np.isinf(x) & (np.where(x >= 0, 1 - labels, labels) == 0)] = 0
-    weight += _log1p_exp_minus_abs(x)
-    return weight
+    with np.errstate(invalid="ignore", under="ignore"):
+        out = np.maximum(x, 0, out=np.empty(x.shape, x.dtype))
+        product = np.multiply(x, labels, out=np.empty(x.shape, x.dtype))
+        out -= product
+        out += _log1p_exp_minus_abs(x, out=product)
+    if not sum_is_finite(out):
+        infinite = np.isinf(x)
+        wrong = np.where(x >= 0, 1 - labels, labels)[infinite]
+        with np.errstate(invalid="ignore"):
+            out[infinite] = np.where(wrong == 0, 0, wrong * np.inf)
+    return out
 
 
 def cross_entropy(labels: Array, logits: Array, axis: int) -> Array:
@@ -122,14 +134,14 @@ def cross_entropy(labels: Array, logits: Array, axis: int) -> Array:
     with np.errstate(invalid="ignore"):
         terms = labels * shifted
         loss = np.sum(terms, axis=axis)
-        if not np.all(np.isfinite(loss)):
+        if not sum_is_finite(loss):
             terms[(labels == 0) & (shifted == np.inf)] = 0
             loss = np.sum(terms, axis=axis)
     return np.asarray(loss)
 
 
-def _log1p_exp_minus_abs(x: Array) -> Array:
-    out = np.abs(x, out=np.empty(x.shape, x.dtype))
+def _log1p_exp_minus_abs(x: Array, out: Array | None = None) -> Array:
+    out = np.abs(x, out=np.empty(x.shape, x.dtype) if out is None else out)
     with np.errstate(under="ignore"):
         np.negative(out, out=out)
         np.exp(out, out=out)

@@ -139,13 +139,12 @@ def _noise_shape(
 
 @recorded
 def _keep_and_scale(x: Any, keep: Array, scale: float) -> Any:
-    # A choice, not a product: an infinite element that is dropped becomes 0.
-    return np.where(keep, np.asarray(x) * scale, 0)
+    return np.asarray(x * scale) * keep
 
 
 defvjp(_l2_loss, lambda ans, t: lambda g: t * g, reads=[["t"]])
 defvjp(
     _keep_and_scale,
-    lambda ans, x, keep, scale: lambda g: np.where(keep, g * scale, 0),
+    lambda ans, x, keep, scale: lambda g: np.asarray(g * scale) * keep,
     reads=[["keep"]],
 )

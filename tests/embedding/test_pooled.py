@@ -128,12 +128,17 @@ def test_all_bags_empty(combiner, weighted):
     assert len(g) == 0
 
 
-def test_no_bags():
-    x = Variable(np.ones((3, 2)))
-    out = embedding_lookup_sparse(x, [], None)
-    assert out.shape == (0, 2)
-    (g,) = gradients(out, [x])
-    assert len(g) == 0
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize(("bags", "row_shape"), [([], (2,)), ([], (0,)), ([[0, 1], []], (2, 0))])
+def test_nothing_to_sum(bags, row_shape, combiner):
+    """No bags at all, and rows without elements."""
+    x = Variable(np.ones((3, *row_shape)))
+    w = Variable(np.ones(sum(map(len, bags))))
+    out = embedding_lookup_sparse(x, bags, w, combiner=combiner)
+    assert out.shape == (len(bags), *row_shape)
+    got = gradients(out, [x, w])
+    assert got[0].values.size == 0
+    np.testing.assert_array_equal(got[1], np.zeros(w.shape))
 
 
 def test_id_out_of_range_fails_in_the_lookup():

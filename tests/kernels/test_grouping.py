@@ -26,6 +26,10 @@ def check(indices: Any, n_rows: int) -> None:
     ):
         assert found.dtype == indices.dtype
         np.testing.assert_array_equal(found, expected)
+    positions, starts, by_appearance = grouping.groups()
+    np.testing.assert_array_equal(positions, np.argsort(inverse, kind="stable"))
+    np.testing.assert_array_equal(starts, np.concatenate([[0], np.bincount(inverse).cumsum()]))
+    np.testing.assert_array_equal(by_appearance, order)
     for dtype in (np.float32, np.float64, np.float16):
         values = np.random.default_rng(8).normal(size=(len(indices), 2, 3)).astype(dtype)
         expected = np.zeros((len(unique), 2, 3), dtype)
