@@ -3,13 +3,8 @@
 from fastopt.autodiff import numpy_vjps
 from fastopt.autodiff.aggregation import AggregationMethod
 from fastopt.autodiff.backward import backward, backward_in_order, gradients
-from fastopt.autodiff.primitives import (
-    custom_gradient,
-    defvjp,
-    defvjp_argnums,
-    primitive,
-    stop_gradient,
-)
+from fastopt.autodiff.custom import custom_gradient, stop_gradient
+from fastopt.autodiff.primitives import defvjp, defvjp_argnums, primitive
 from fastopt.autodiff.recording import (
     Recording,
     eager_mode,

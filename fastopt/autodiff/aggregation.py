@@ -17,8 +17,8 @@ Array = np.ndarray[Any, Any]
 class AggregationMethod:
     """How the gradient terms of one tensor are summed.
 
-    All three give the same bits: terms are added from left to right, in the order in which the backward
-    pass meets them.
+    All three give the same bits: terms are added from left to right, in the order in which the
+    backward pass meets them.
 
     Attributes
     ----------
@@ -84,10 +84,10 @@ class Patch:
 class Terms:
     """The gradient terms of one tensor that have arrived so far.
 
-    Dense terms are added in the order in which they arrive. If there are slices or patches as well, these are
-    then added into that sum one after the other, so that no second dense array is needed. A backward pass
-    meets the latest operation first; slices stand in the order in which they were looked up, as
-    TensorFlow has it, so that order is turned round.
+    Dense terms are added in the order in which they arrive. If there are slices or patches as well,
+    these are then added into that sum one after the other, so that no second dense array is needed.
+    A backward pass meets the latest operation first; slices stand in the order in which they were
+    looked up, as TensorFlow has it, so that order is turned round.
     """
 
     __slots__ = ("dense", "owned", "sparse")
@@ -132,17 +132,8 @@ class Terms:
         return total
 
 
-def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
-    """Sum a gradient down to the shape of an argument that was broadcast."""
-    extra = g.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1
-    )
-    return np.sum(g, axis=axes, dtype=g.dtype).reshape(shape) if axes else g
-
-
 def _kernel_fits(*arrays: Any) -> bool:
-    """Say whether the kernels take these arrays: native float32 or float64, aligned, C-contiguous."""
+    """Say whether the kernels take these: native float32 or float64, aligned, C-contiguous."""
     dtype = arrays[0].dtype
     return dtype.char in "fd" and all(
         type(a) is np.ndarray and a.dtype == dtype and a.flags.c_contiguous and a.flags.aligned

@@ -1,8 +1,8 @@
 """What is recorded, and when.
 
-Three states: in graph mode (the default) every operation on a `Differentiable` is recorded; in eager
-mode none is; inside a `Recording` every one is, whatever the mode, and the recording notes which
-trainable objects were read. The state belongs to the thread (more exactly, to its context).
+Three states: in graph mode (the default) every operation on a `Differentiable` is recorded; in
+eager mode none is; inside a `Recording` every one is, whatever the mode, and the recording notes
+which trainable objects were read. The state belongs to the thread (more exactly, to its context).
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Observing(_Mode):
         """Note that `x` is read."""
         self.read.append(x)
 
+
 _CURRENT: ContextVar[_Mode | None] = ContextVar("fastopt_mode", default=None)
 _default: _Mode = GRAPH
 
@@ -76,9 +77,10 @@ def current() -> Any:
 class Recording(_Mode):
     """Record what a callable computes, and which variables it reads.
 
-    Use it as a context manager. Operations on differentiable objects inside it are recorded in graph mode
-    and in eager mode alike. A recording belongs to the thread that opened it; another thread may have its
-    own at the same time. Recordings may be nested: what an inner one saw, the outer one saw too.
+    Use it as a context manager. Operations on differentiable objects inside it are recorded in
+    graph mode and in eager mode alike. A recording belongs to the thread that opened it; another
+    thread may have its own at the same time. Recordings may be nested: what an inner one saw, the
+    outer one saw too.
 
     Unlike in graph mode outside a recording, a variable may change between its being read and the
     backward pass: other threads may train at the same time.
@@ -86,8 +88,8 @@ class Recording(_Mode):
     Attributes
     ----------
     watched : list of Differentiable
-        The trainable objects that were read, in the order of their first reading, each once, and those
-        given to `watch`.
+        The trainable objects that were read, in the order of their first reading, each once, and
+        those given to `watch`.
 
     Examples
     --------
@@ -149,8 +151,8 @@ class Recording(_Mode):
 def enable_eager_execution() -> None:
     """Make eager mode the default of the whole process.
 
-    Operations outside a callable loss are then plain NumPy operations: they return arrays and record
-    nothing, and a loss must be a callable. `eager_mode` does the same for a block of code.
+    Operations outside a callable loss are then plain NumPy operations: they return arrays and
+    record nothing, and a loss must be a callable. `eager_mode` does the same for a block of code.
 
     Examples
     --------

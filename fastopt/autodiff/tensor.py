@@ -1,8 +1,8 @@
-"""What is differentiated: `Differentiable`, `Tensor`, and the `Node` that remembers how a value was made.
+"""What is differentiated: `Differentiable`, `Tensor`, and `Node`, which knows how a value was made.
 
-The three know neither NumPy's functions nor their derivatives. NumPy hands every function called on a
-`Differentiable` to `__array_ufunc__` or `__array_function__`, which look it up in `HANDLERS`; the modules
-of `numpy_vjps` fill that table.
+The three know neither NumPy's functions nor their derivatives. NumPy hands every function called on
+a `Differentiable` to `__array_ufunc__` or `__array_function__`, which look it up in `HANDLERS`; the
+modules of `numpy_vjps` fill that table.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from fastopt.autodiff.array_methods import ArrayMethods
 from fastopt.autodiff.recording import current
 
 __all__ = ["Differentiable", "Node", "Tensor"]
@@ -31,8 +32,8 @@ next_id = count().__next__
 class Node:
     """One recorded operation.
 
-    A node refers to its inputs, never to its output, so a graph has no cycles and is freed as soon as
-    nobody holds a tensor of it.
+    A node refers to its inputs, never to its output, so a graph has no cycles and is freed as soon
+    as nobody holds a tensor of it.
 
     Attributes
     ----------
@@ -129,7 +130,7 @@ class Form:
 
 
 def value_of(x: Any) -> Any:
-    """Return `x` with every `Differentiable` in it, also in lists, tuples and dicts, made its value."""
+    """Return `x` with every `Differentiable`, also in lists, tuples and dicts, made its value."""
     if isinstance(x, Differentiable):
         return x._read()
     if type(x) in (list, tuple):
@@ -148,7 +149,7 @@ def read_only(value: Any) -> Any:
 
 
 def holds_differentiable(x: Any) -> bool:
-    """Say whether `x` is a `Differentiable`, or a list, tuple or dict that holds one at any depth."""
+    """Say whether `x` is a `Differentiable`, or a list, tuple or dict that holds one."""
     if isinstance(x, Differentiable):
         return True
     if type(x) in (list, tuple):
@@ -170,7 +171,8 @@ def name_of(function: Any) -> str:
 def unsupported(what: str) -> TypeError:
     """Return the error for a function that autodiff does not know."""
     return TypeError(
-        f"{what} has no recorded form: its derivative is not known to fastopt. Call it on plain arrays "
+        f"{what} has no recorded form: its derivative is not known to fastopt. Call it on plain "
+        "arrays "
         "(np.asarray(x), without gradient), write it with supported functions, or teach it with "
         "fastopt.primitive and fastopt.defvjp"
     )
@@ -219,7 +221,8 @@ def _binary(ufunc: np.ufunc, symbol: str) -> tuple[Any, Any]:
 def _in_place(symbol: str) -> Any:
     def refuse(self: Any, other: Any) -> NoReturn:
         raise TypeError(
-            f"{self!r} {symbol}= value is not recorded: write x = x {symbol} value for a new tensor, or "
+            f"{self!r} {symbol}= value is not recorded: write x = x {symbol} value for a new "
+            "tensor, or "
             "change a variable with assign, assign_add or assign_sub"
         )
 
@@ -236,18 +239,18 @@ class _Itself(np.ndarray[Any, Any]):
         return True
 
 
-class Differentiable(NDArrayOperatorsMixin):
+class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
     """What gradients can be taken with respect to: the base of `Tensor` and of ``Variable``.
 
     NumPy's functions and operators work on it and, where `recording` says so, are recorded.
 
-    Comparisons are elementwise and return plain arrays, as NumPy's do; hashing is by identity. Objects
-    may be keys of dicts, sets and weak dicts, since two that are alive never have the same hash, and an
-    object compared to itself is true. But ``x in some_list`` compares elements and should be
-    ``any(x is y for y in some_list)``.
+    Comparisons are elementwise and return plain arrays, as NumPy's do; hashing is by identity.
+    Objects may be keys of dicts, sets and weak dicts, since two that are alive never have the same
+    hash, and an object compared to itself is true. But ``x in some_list`` compares elements and
+    should be ``any(x is y for y in some_list)``.
 
-    A subclass that owns storage gives `_read`, `dtype`, `shape`, and where it can `_read_rows`. It raises
-    its `_version` by one whenever its values change in place.
+    A subclass that owns storage gives `_read`, `dtype`, `shape`, and where it can `_read_rows`. It
+    raises its `_version` by one whenever its values change in place.
 
     Attributes
     ----------
@@ -309,18 +312,6 @@ class Differentiable(NDArrayOperatorsMixin):
         """Bytes of all elements."""
         return self.size * self.dtype.itemsize
 
-    @property
-    def T(self) -> Any:
-        """The transpose."""
-        return np.transpose(self)
-
-    @property
-    def mT(self) -> Any:
-        """The transpose of the last two axes."""
-        if self.ndim < 2:
-            raise ValueError(f"matrix transpose needs at least two axes, got shape {self.shape}")
-        return np.swapaxes(self, -1, -2)
-
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a 0-d " + type(self).__name__)
@@ -339,7 +330,8 @@ class Differentiable(NDArrayOperatorsMixin):
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise TypeError(
-            f"{self!r} does not support item assignment: build a new value (np.where, np.concatenate), "
+            f"{self!r} does not support item assignment: build a new value (np.where, "
+            "np.concatenate), "
             "or change a variable with assign, assign_add or assign_sub"
         )
 
@@ -392,7 +384,7 @@ class Differentiable(NDArrayOperatorsMixin):
         return complex(self.item())
 
     def __index__(self) -> int:
-        return operator.index(self._read())  # type: ignore[arg-type]
+        return operator.index(self._read())
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
@@ -423,6 +415,21 @@ class Differentiable(NDArrayOperatorsMixin):
             value = np.asarray(self._read())
             return np.asarray(value == value).view(_Itself)
         return NotImplemented if _defers(other) else HANDLERS[np.equal](self, other)
+
+    def astype(self, dtype: Any) -> Any:
+        """Return the value in another dtype; integers and booleans carry no gradient.
+
+        Parameters
+        ----------
+        dtype : dtype
+            The dtype of the result.
+
+        Returns
+        -------
+        Tensor or ndarray
+            A tensor if the dtype is real or complex and operations are recorded.
+        """
+        return HANDLERS["astype"](self, dtype)
 
     __add__, __radd__ = _binary(np.add, "add")
     __sub__, __rsub__ = _binary(np.subtract, "sub")
@@ -458,146 +465,12 @@ class Differentiable(NDArrayOperatorsMixin):
     __ixor__ = _in_place("^")
     __ior__ = _in_place("|")
 
-    # ------------------------------------------------------------------ ndarray's methods
-
-    def reshape(self, *shape: Any, order: Any = "C") -> Any:
-        """Return the value in another shape; see `numpy.reshape`."""
-        return np.reshape(self, shape[0] if len(shape) == 1 else shape, order=order)
-
-    def ravel(self, order: Any = "C") -> Any:
-        """Return the value with one axis; see `numpy.ravel`."""
-        return np.ravel(self, order=order)
-
-    def flatten(self, order: Any = "C") -> Any:
-        """Return the value with one axis; see `numpy.ravel`."""
-        return np.ravel(self, order=order)
-
-    def transpose(self, *axes: Any) -> Any:
-        """Return the value with its axes permuted; see `numpy.transpose`."""
-        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))):
-            axes = axes[0]
-        return np.transpose(self, axes or None)
-
-    def swapaxes(self, axis1: int, axis2: int) -> Any:
-        """Return the value with two axes swapped; see `numpy.swapaxes`."""
-        return np.swapaxes(self, axis1, axis2)
-
-    def squeeze(self, axis: Any = None) -> Any:
-        """Return the value without axes of length one; see `numpy.squeeze`."""
-        return np.squeeze(self, axis=axis)
-
-    def sum(self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False) -> Any:
-        """Return the sum; see `numpy.sum`."""
-        return np.sum(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
-
-    def prod(
-        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False
-    ) -> Any:
-        """Return the product; see `numpy.prod`."""
-        return np.prod(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
-
-    def mean(
-        self, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False
-    ) -> Any:
-        """Return the mean; see `numpy.mean`."""
-        return np.mean(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
-
-    def var(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: None = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-    ) -> Any:
-        """Return the variance; see `numpy.var`."""
-        return np.var(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims)
-
-    def std(
-        self,
-        axis: Any = None,
-        dtype: Any = None,
-        out: None = None,
-        ddof: float = 0,
-        keepdims: bool = False,
-    ) -> Any:
-        """Return the standard deviation; see `numpy.std`."""
-        return np.std(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims)
-
-    def max(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
-        """Return the maximum; see `numpy.max`."""
-        return np.max(self, axis=axis, out=out, keepdims=keepdims)
-
-    def min(self, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
-        """Return the minimum; see `numpy.min`."""
-        return np.min(self, axis=axis, out=out, keepdims=keepdims)
-
-    def cumsum(self, axis: Any = None, dtype: Any = None, out: None = None) -> Any:
-        """Return the running sum; see `numpy.cumsum`."""
-        return np.cumsum(self, axis=axis, dtype=dtype, out=out)
-
-    def dot(self, other: Any) -> Any:
-        """Return the dot product; see `numpy.dot`."""
-        return np.dot(self, other)
-
-    def clip(self, min: Any = None, max: Any = None) -> Any:
-        """Return the value limited to an interval; see `numpy.clip`."""
-        return np.clip(self, min, max)
-
-    def take(self, indices: Any, axis: int | None = None) -> Any:
-        """Return elements along an axis; see `numpy.take`."""
-        return np.take(self, indices, axis=axis)
-
-    def repeat(self, repeats: Any, axis: int | None = None) -> Any:
-        """Return the value with elements repeated; see `numpy.repeat`."""
-        return np.repeat(self, repeats, axis=axis)
-
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        """Return diagonals; see `numpy.diagonal`."""
-        return np.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
-
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        """Return the sum along diagonals; see `numpy.trace`."""
-        return np.trace(self, offset=offset, axis1=axis1, axis2=axis2)
-
-    def astype(self, dtype: Any) -> Any:
-        """Return the value in another dtype; integers and booleans carry no gradient."""
-        return HANDLERS["astype"](self, dtype)
-
-    def copy(self) -> Any:
-        """Return a copy through which gradients flow."""
-        return np.copy(self)
-
-    def argmax(self, axis: int | None = None) -> Any:
-        """Return where the maximum is, as a plain array; see `numpy.argmax`."""
-        return np.argmax(self, axis=axis)
-
-    def argmin(self, axis: int | None = None) -> Any:
-        """Return where the minimum is, as a plain array; see `numpy.argmin`."""
-        return np.argmin(self, axis=axis)
-
-    def argsort(self, axis: int = -1, kind: Any = None) -> Any:
-        """Return the order that sorts, as a plain array; see `numpy.argsort`."""
-        return np.argsort(self, axis=axis, kind=kind)
-
-    def all(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Say whether all elements are true, as a plain array; see `numpy.all`."""
-        return np.all(self, axis=axis, keepdims=keepdims)
-
-    def any(self, axis: Any = None, keepdims: bool = False) -> Any:
-        """Say whether any element is true, as a plain array; see `numpy.any`."""
-        return np.any(self, axis=axis, keepdims=keepdims)
-
-    def round(self, decimals: int = 0) -> Any:
-        """Return rounded values, as a plain array; see `numpy.round`."""
-        return np.round(self, decimals)
-
 
 class Tensor(Differentiable):
     """A value, and the operation and inputs that made it.
 
-    Users rarely make one: operations on variables return them. One that is made from a value is a constant
-    with respect to which gradients can be taken.
+    Users rarely make one: operations on variables return them. One that is made from a value is a
+    constant with respect to which gradients can be taken.
 
     A tensor does not change. ``t += x`` makes a new one and gives it the name `t`.
 
@@ -650,17 +523,17 @@ class Tensor(Differentiable):
         return self
 
     def _read(self) -> Array:
-        return self._value  # type: ignore[no-any-return]
+        return self._value
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the value."""
-        return self._value.dtype  # type: ignore[no-any-return]
+        return self._value.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the value."""
-        return self._value.shape  # type: ignore[no-any-return]
+        return self._value.shape
 
     @property
     def name(self) -> str:

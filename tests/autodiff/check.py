@@ -13,7 +13,8 @@ from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
 
-# A central difference of step h in float64 errs by about h**2 from curvature and 1e-16 / h from rounding.
+# A central difference of step h in float64 errs by about h**2 from curvature and 1e-16 / h from
+# rounding.
 STEP = 1e-5
 RTOL, ATOL = 2e-6, 2e-8
 
@@ -24,7 +25,7 @@ def dense(gradient: Any) -> Array:
 
 
 def differences(f: Callable[..., Any], args: Sequence[Any], argnum: int, weights: Array) -> Array:
-    """Return the central differences of ``sum(weights * f(*args))`` by each element of one argument."""
+    """Return central differences of ``sum(weights * f(*args))`` by each element of one argument."""
     args = list(args)
     x = args[argnum] = np.array(args[argnum], np.float64)
     slope = np.zeros(x.shape)
@@ -84,11 +85,14 @@ def check(
                 atol=ATOL if exact else 1e-4,
                 err_msg=f"argument {i} in {np.dtype(dtype)}",
             )
-    # One argument at a time: what the derivative of one reads must be kept even if no other is wanted.
+    # One argument at a time: what the derivative of one reads must be kept even if no other is
+    # wanted.
     for i in positions if len(positions) > 1 else ():
         given = [Variable(a) if j == i else a for j, a in enumerate(plain)]
         (g,) = gradients(f(*given), given[i], grad_ys=weights)
-        np.testing.assert_allclose(dense(g), differences(f, plain, i, weights), rtol=RTOL, atol=ATOL)
+        np.testing.assert_allclose(
+            dense(g), differences(f, plain, i, weights), rtol=RTOL, atol=ATOL
+        )
 
 
 def normal(*shape: int, seed: int = 0, away: float = 0.0) -> Array:

@@ -131,7 +131,7 @@ def test_slices_out_of_range_are_refused_before_they_are_summed():
 
 
 def test_sums_go_from_left_to_right():
-    """float32: 1e8 + 1 - 1e8 is 0, 1e8 - 1e8 + 1 is 1: the order is that of the backward pass, latest first."""
+    """In float32 1e8 + 1 - 1e8 is 0 and 1e8 - 1e8 + 1 is 1: the latest operation comes first."""
     for method in METHODS:
         x = Tensor(np.zeros(4, np.float32))
         terms = [x * np.float32(c) for c in (-1e8, 1.0, 1e8)]

@@ -90,7 +90,9 @@ def test_unconnected():
     (g,) = gradients(y, x, unconnected_gradients="zero")
     np.testing.assert_array_equal(g, np.zeros((2, 3)))
     assert g.dtype == np.float32
-    with pytest.raises(ValueError, match="unconnected_gradients must be 'none' or 'zero', got 'nought'"):
+    with pytest.raises(
+        ValueError, match="unconnected_gradients must be 'none' or 'zero', got 'nought'"
+    ):
         gradients(y, x, unconnected_gradients="nought")
 
 
@@ -140,7 +142,9 @@ def test_grad_ys_errors():
     y = x * x
     with pytest.raises(ValueError, match="got 2 grad_ys for 1 ys"):
         gradients(y, x, grad_ys=[None, None])
-    with pytest.raises(ValueError, match=r"grad_ys\[0\] has shape \(3,\), but ys\[0\].*shape \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"grad_ys\[0\] has shape \(3,\), but ys\[0\].*shape \(2,\)"
+    ):
         gradients(y, x, grad_ys=[np.ones(3)])
     with pytest.raises(ValueError, match=r"grad_ys\[0\] has shape \(\)"):
         gradients(y, x, grad_ys=[1.0])

@@ -20,7 +20,9 @@ from .check import dense
 
 def layers(n, width, dtype=np.float64):
     rng = np.random.default_rng(n)
-    return [Variable(rng.normal(size=(width, width)).astype(dtype) / 3, name=f"w{i}") for i in range(n)]
+    return [
+        Variable(rng.normal(size=(width, width)).astype(dtype) / 3, name=f"w{i}") for i in range(n)
+    ]
 
 
 def network(weights, rows=4):
@@ -42,7 +44,13 @@ def test_same_gradients_as_all_at_once():
 
 def test_last_layers_come_first():
     weights = layers(5, 6)
-    assert [position for position, _ in backward_in_order([network(weights)], weights)] == [4, 3, 2, 1, 0]
+    assert [position for position, _ in backward_in_order([network(weights)], weights)] == [
+        4,
+        3,
+        2,
+        1,
+        0,
+    ]
 
 
 def test_connected_is_known_before():
@@ -64,7 +72,9 @@ def test_each_may_be_changed_when_it_is_handed_out():
         weights = layers(3, 6)
         with Recording():
             loss = build(weights)
-        expected = [np.asarray(w) - 0.5 * g for w, g in zip(weights, backward([loss], weights), strict=True)]
+        expected = [
+            np.asarray(w) - 0.5 * g for w, g in zip(weights, backward([loss], weights), strict=True)
+        ]
         for position, g in backward_in_order([loss], weights):
             weights[position].assign_sub(0.5 * g)
         for w, e in zip(weights, expected, strict=True):
@@ -82,7 +92,7 @@ def test_a_variable_that_is_read_later_waits():
 
 
 def test_storage_that_overlaps_waits():
-    """Two variables on one array: the first may not change while a step reads it through the other."""
+    """Two variables on one array: one may not change while a step reads it by the other."""
     memory = np.array([1.0, 2.0, 3.0, 4.0])
     low, high = Variable(memory[:3], copy=False), Variable(memory[2:], copy=False)
     x = Variable(np.ones(2))

@@ -124,7 +124,12 @@ def test_rows_of_something_computed_give_a_dense_gradient():
 
 def test_index_dtypes_of_slices():
     x = Variable(normal(3, 2))
-    for dtype, kept in [(np.int32, np.int32), (np.int64, np.int64), (np.int16, np.int64), (np.uint32, np.int64)]:
+    for dtype, kept in [
+        (np.int32, np.int32),
+        (np.int64, np.int64),
+        (np.int16, np.int64),
+        (np.uint32, np.int64),
+    ]:
         (g,) = gradients(x[np.array([1, 2], dtype)], x)
         assert g.indices.dtype == kept
 
@@ -141,7 +146,9 @@ def test_slices_in_the_order_of_look_up():
         np.testing.assert_array_equal(g, [[3.0, 3.0], [2.0, 2.0], [9.0, 9.0]])
 
 
-@pytest.mark.parametrize("dtypes, wide", [((np.int32, np.int32), np.int32), ((np.int32, np.int64), np.int64)])
+@pytest.mark.parametrize(
+    "dtypes, wide", [((np.int32, np.int32), np.int32), ((np.int32, np.int64), np.int64)]
+)
 def test_mixed_index_dtypes_are_widened(dtypes, wide):
     x = Variable(normal(3))
     y = np.sum(x[np.array([0], dtypes[0])]) + np.sum(x[np.array([1], dtypes[1])])

@@ -19,7 +19,7 @@ from fastopt.autodiff import (
 from fastopt.variable import Variable
 
 
-@pytest.fixture()
+@pytest.fixture
 def graph_by_default(monkeypatch):
     """Put the default mode of the process back after the test."""
     monkeypatch.setattr(recording, "_default", recording.GRAPH)
@@ -36,7 +36,14 @@ def test_eager_mode_does_not_record():
     x = Variable([1.0, 2.0], dtype=np.float64)
     with eager_mode():
         assert executing_eagerly()
-        for result in (x * 2, np.exp(x), np.concatenate([x, x]), x[[0, 1]], x.reshape(1, 2), stop_gradient(x)):
+        for result in (
+            x * 2,
+            np.exp(x),
+            np.concatenate([x, x]),
+            x[[0, 1]],
+            x.reshape(1, 2),
+            stop_gradient(x),
+        ):
             assert type(result) is np.ndarray
         # What autodiff has no derivative for is no obstacle where nothing is recorded.
         assert np.median(x) == 1.5
@@ -110,7 +117,7 @@ def test_watched_in_order_of_reading():
         y = y + frozen * a
         y = y * c + a
         Tensor(1.0) * 3
-        b[()]  # noqa: B018
+        b[()]
     assert [id(x) for x in tape.watched] == [id(c), id(a), id(b)]
 
 
@@ -135,7 +142,7 @@ def test_reading_is_noted_by_every_kind_of_function():
 def test_integers_are_watched_too():
     x = Variable(np.array([1, 2]))
     with Recording() as tape:
-        x * 2.0  # noqa: B018
+        x * 2.0
     assert tape.watched[0] is x
 
 
@@ -151,9 +158,9 @@ def test_watch():
 def test_nested_recordings():
     a, b = Variable(1.0), Variable(2.0)
     with Recording() as outer:
-        a * 1  # noqa: B018
+        a * 1
         with Recording() as inner:
-            b * a  # noqa: B018
+            b * a
     assert [id(w) for w in inner.watched] == [id(b), id(a)]
     assert [id(w) for w in outer.watched] == [id(a), id(b)]
 

@@ -94,7 +94,9 @@ def test_ufunc_methods(name):
     lambda x: np.add.at(x, 0, 1.0), lambda x: np.add.reduceat(x, [0]),
 ])  # fmt: skip
 def test_other_ufunc_methods_are_named(call):
-    with pytest.raises(TypeError, match=r"numpy\.(hypot|multiply|add)\.(reduce|accumulate|outer|at|reduceat)"):
+    with pytest.raises(
+        TypeError, match=r"numpy\.(hypot|multiply|add)\.(reduce|accumulate|outer|at|reduceat)"
+    ):
         call(Tensor([1.0, 2.0]))
 
 
@@ -169,8 +171,10 @@ def test_dtype_of_a_sum():
 
 PLAIN = [
     np.argmax, np.argmin, np.argsort, np.nonzero, np.count_nonzero, np.all, np.any, np.argwhere,
-    np.flatnonzero, lambda x: x.argmax(axis=0), lambda x: x.argmin(), lambda x: x.argsort(), lambda x: x.any(),
-    lambda x: x.all(axis=0), lambda x: np.searchsorted([1.5, 2.5], x.ravel()), lambda x: np.logical_or.reduce(x),
+    np.flatnonzero, lambda x: x.argmax(axis=0), lambda x: x.argmin(), lambda x: x.argsort(),
+    lambda x: x.any(),
+    lambda x: x.all(axis=0), lambda x: np.searchsorted([1.5, 2.5], x.ravel()),
+    lambda x: np.logical_or.reduce(x),
     lambda x: x.round(1), lambda x: np.isin(x, [1.0]),
 ]  # fmt: skip
 

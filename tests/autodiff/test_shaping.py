@@ -159,7 +159,9 @@ def test_splits(name):
 def test_broadcast_to_of_a_variable():
     """HIPS/autograd#384: no rule for broadcast_to."""
     x = Variable(np.ones(3))
-    np.testing.assert_array_equal(gradients(np.sum(np.broadcast_to(x, (4, 3))), x)[0], [4.0, 4.0, 4.0])
+    np.testing.assert_array_equal(
+        gradients(np.sum(np.broadcast_to(x, (4, 3))), x)[0], [4.0, 4.0, 4.0]
+    )
 
 
 ERRORS = {

@@ -125,7 +125,16 @@ def test_augmented_assignment_makes_a_new_tensor():
 
 def test_variables_are_not_changed_by_augmented_assignment():
     x = Variable([1.0, 2.0])
-    for change in ("x += 1", "x *= 2", "x -= 1", "x /= 2", "x **= 2", "x @= 1", "x //= 2", "x %= 2"):
+    for change in (
+        "x += 1",
+        "x *= 2",
+        "x -= 1",
+        "x /= 2",
+        "x **= 2",
+        "x @= 1",
+        "x //= 2",
+        "x %= 2",
+    ):
         with pytest.raises(TypeError, match="assign_add"):
             exec(change, {"x": x})
     np.testing.assert_array_equal(np.asarray(x), [1.0, 2.0])

@@ -82,11 +82,6 @@ def plain(*functions: Any) -> None:
 
 def times(own: Any, g: Any) -> Any:
     """Return ``own * g``, in the memory of `own`, which nobody else sees, where that fits."""
-    if (
-        type(own) is np.ndarray
-        and own.ndim
-        and own.shape == g.shape
-        and own.dtype == g.dtype
-    ):
+    if type(own) is np.ndarray and own.ndim and own.shape == g.shape and own.dtype == g.dtype:
         return np.multiply(own, g, out=own)
     return own * g

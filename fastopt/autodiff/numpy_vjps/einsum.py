@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt.autodiff.aggregation import unbroadcast
+from fastopt.autodiff.fitting import unbroadcast
 from fastopt.autodiff.numpy_vjps._define import define, handle
 from fastopt.autodiff.primitives import defvjp_argnums
 from fastopt.autodiff.tensor import Differentiable
@@ -33,7 +33,9 @@ def explicit(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ValueError(f"numpy.einsum: {subscripts!r} names {len(terms)} operands, got {len(ranks)}")
+        raise ValueError(
+            f"numpy.einsum: {subscripts!r} names {len(terms)} operands, got {len(ranks)}"
+        )
     unused = [c for c in string.ascii_letters if c not in text]
     widths = []
     for term, rank in zip(terms, ranks, strict=True):
@@ -45,7 +47,8 @@ def explicit(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     # Broadcast axes are aligned at the right.
     ellipsis = "".join(unused[:widest])
     full = [
-        term.replace("...", ellipsis[widest - width :]) for term, width in zip(terms, widths, strict=True)
+        term.replace("...", ellipsis[widest - width :])
+        for term, width in zip(terms, widths, strict=True)
     ]
     if arrow:
         return full, right.replace("...", ellipsis)
@@ -79,9 +82,13 @@ def _einsum_all(argnums: Sequence[int], ans: Any, args: Sequence[Any], kwargs: A
         part = np.einsum(f"{','.join(inputs)}->{present}", *arrays, optimize=len(arrays) > 1)
         # An index of x that nothing else has was summed out: every element gets the same gradient.
         full = [lengths[c] for c in letters]
-        part = np.reshape(part, [part.shape[present.index(c)] if c in present else 1 for c in letters])
+        part = np.reshape(
+            part, [part.shape[present.index(c)] if c in present else 1 for c in letters]
+        )
         sizes = [x.shape[term.index(c)] for c in letters]
-        part = unbroadcast(np.broadcast_to(part, np.broadcast_shapes(part.shape, tuple(full))), tuple(sizes))
+        part = unbroadcast(
+            np.broadcast_to(part, np.broadcast_shapes(part.shape, tuple(full))), tuple(sizes)
+        )
         if len(letters) == len(term):
             return part
         # A repeated index took a diagonal.
@@ -102,14 +109,14 @@ def einsum(*operands: Any, out: Any = None, optimize: Any = False, **kwargs: Any
     if out is not None:
         kwargs["out"] = out
     if isinstance(operands[0], str):
-        subscripts, items = operands[0], operands[1:]
+        subscripts, items = operands[0], tuple(operands[1:])
     else:
         subscripts, items = _from_lists(operands)
     arrays = [x if isinstance(x, Differentiable) else np.asarray(x) for x in items]
     return _summed(subscripts, *arrays, optimize=optimize, **kwargs)
 
 
-def _from_lists(operands: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+def _from_lists(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
     """Turn ``einsum(a, [0, 1], b, [1, 2], [0, 2])`` into subscripts and operands."""
     pairs, rest = divmod(len(operands), 2)
     items = operands[: 2 * pairs : 2]

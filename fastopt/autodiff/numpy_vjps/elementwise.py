@@ -1,8 +1,9 @@
 """Functions of single elements: NumPy's ufuncs, `clip` and `where`.
 
-Gradients have the shape of the result; `backward` sums them down to that of an argument which was broadcast.
-Where the derivative jumps between two values because arguments tie (`maximum`, `minimum`), each gets half of
-the gradient, as in HIPS autograd and PyTorch; TensorFlow gives all of it to the first.
+Gradients have the shape of the result; `backward` sums them down to that of an argument which was
+broadcast. Where the derivative jumps between two values because arguments tie (`maximum`,
+`minimum`), each gets half of the gradient, as in HIPS autograd and PyTorch; TensorFlow gives all of
+it to the first.
 """
 
 from __future__ import annotations
@@ -21,9 +22,7 @@ LN10 = math.log(10.0)
 
 def unary(function: Any, reads: str, maker: Any, **options: Any) -> None:
     """Define a ufunc of one argument."""
-    define(
-        function, maker, reads=(reads,), elementwise=True, refuses=("out", "where"), **options
-    )
+    define(function, maker, reads=(reads,), elementwise=True, refuses=("out", "where"), **options)
 
 
 def binary(function: Any, reads: tuple[str, str], first: Any, second: Any, **options: Any) -> None:
@@ -111,7 +110,9 @@ def _power_y(ans: Any, x: Any, y: Any) -> Any:
     return vjp
 
 
-binary(np.add, ("", ""), lambda ans, x, y: lambda g: g, lambda ans, x, y: lambda g: g, holomorphic=True)
+binary(
+    np.add, ("", ""), lambda ans, x, y: lambda g: g, lambda ans, x, y: lambda g: g, holomorphic=True
+)
 binary(
     np.subtract,
     ("", ""),
@@ -279,7 +280,7 @@ def clip(
     a: Any,
     a_min: Any = None,
     a_max: Any = None,
-    out: None = None,
+    out: Any = None,
     *,
     min: Any = None,
     max: Any = None,
@@ -312,7 +313,7 @@ define(
 )
 define(np.real, lambda ans, x: lambda g: g, reads=("",), elementwise=True)
 define(np.copy, lambda ans, x: lambda g: g, reads=("",), elementwise=True, holomorphic=True)
-HANDLERS["astype"] = define(
+_astype = HANDLERS["astype"] = define(
     lambda x, dtype: x.astype(dtype),
     lambda ans, x, dtype: lambda g: g,
     reads=("",),
@@ -320,6 +321,14 @@ HANDLERS["astype"] = define(
     register=False,
     holomorphic=True,
 )
+
+if hasattr(np, "astype"):  # NumPy 2.1
+
+    @handle(np.astype)
+    def astype(x: Any, dtype: Any, /, **kwargs: Any) -> Any:
+        """As `numpy.astype`."""
+        return _astype(x, dtype)
+
 
 plain(
     np.equal,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fastopt._kernels._grouping import find_out_of_range
 from fastopt.autodiff.aggregation import Patch
 from fastopt.autodiff.numpy_vjps._define import define, handle
 from fastopt.autodiff.tensor import Differentiable, value_of
@@ -32,7 +33,9 @@ def _may_repeat(index: Any) -> bool:
     )
 
 
-_picked = define(_pick, _put_back, reads=("index",), name="x[...]", register=False, holomorphic=True)
+_picked = define(
+    _pick, _put_back, reads=("index",), name="x[...]", register=False, holomorphic=True
+)
 
 
 def _rows(ans: Any, x: Any, ids: Any) -> Any:
@@ -74,6 +77,10 @@ def rows(x: Differentiable, ids: Any) -> Any:
 
 def _checked_ids(ids: Any, n: int, axis: int) -> Any:
     """Return integer ids without negative ones, as NumPy wraps them, or raise IndexError."""
+    if ids.dtype.char in "il" and ids.flags.c_contiguous and ids.flags.aligned:
+        # The usual case in one pass: nothing negative, nothing beyond the end.
+        if find_out_of_range(ids.reshape(-1), n) < 0:
+            return ids
     if ids.size == 0:
         return ids.astype(np.int64)
     low, high = int(ids.min()), int(ids.max())
@@ -81,7 +88,8 @@ def _checked_ids(ids: Any, n: int, axis: int) -> Any:
         bad = high if high >= n else low
         offset = int(np.flatnonzero(ids.reshape(-1) == bad)[0])
         raise IndexError(
-            f"index {bad} (at offset {offset} of the indices) is out of bounds for axis {axis} with size {n}"
+            f"index {bad} (at offset {offset} of the indices) is out of bounds for axis {axis} "
+            f"with size {n}"
         )
     if ids.dtype.kind == "u" or ids.dtype.itemsize < 4:
         ids = ids.astype(np.int64)
@@ -104,7 +112,9 @@ def _plain_index(index: Any) -> Any:
     if isinstance(index, Differentiable):
         value = index._read()
         if value.dtype.kind not in "iub":
-            raise IndexError(f"arrays used as indices must be of integer or boolean type, got {index!r}")
+            raise IndexError(
+                f"arrays used as indices must be of integer or boolean type, got {index!r}"
+            )
         # A copy: the variable may change before the backward pass.
         return np.array(value) if np.ndim(value) else value
     if type(index) is tuple:
@@ -136,7 +146,9 @@ def getitem(x: Differentiable, index: Any) -> Any:
 
 
 @handle(np.take)
-def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
+) -> Any:
     """As `numpy.take`."""
     if out is not None:
         raise TypeError("numpy.take: out= is not supported on differentiable objects")
@@ -175,7 +187,8 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
     axis = axis % arr.ndim
     if ids.ndim != arr.ndim:
         raise ValueError(
-            f"numpy.take_along_axis: indices of shape {ids.shape} need as many axes as arr of shape {arr.shape}"
+            f"numpy.take_along_axis: indices of shape {ids.shape} need as many axes as arr of "
+            f"shape {arr.shape}"
         )
     index: list[Any] = []
     for i, n in enumerate(arr.shape):
@@ -201,11 +214,10 @@ def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
     """As `numpy.select`."""
     if len(condlist) != len(choicelist):
         raise ValueError(
-            f"numpy.select: {len(condlist)} conditions for {len(choicelist)} choices; there must be as many"
+            f"numpy.select: {len(condlist)} conditions for {len(choicelist)} choices; there must "
+            "be as many"
         )
     result = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         result = np.where(condition, choice, result)
     return result
-
-

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from fastopt.autodiff.aggregation import unbroadcast
+from fastopt.autodiff.fitting import unbroadcast
 from fastopt.autodiff.numpy_vjps._define import define, handle
 from fastopt.autodiff.numpy_vjps.reductions import kept
 from fastopt.autodiff.tensor import HANDLERS, Differentiable
@@ -34,7 +33,11 @@ def _matmul_x(ans: Any, x: Any, y: Any) -> Any:
             return g * y
         g = _matmul_g(g, x, y)
         total = np.matmul(g, np.swapaxes(_matrix(y, 1), -1, -2))
-        return unbroadcast(total, (1, *x.shape)).reshape(x.shape) if x.ndim == 1 else unbroadcast(total, x.shape)
+        return (
+            unbroadcast(total, (1, *x.shape)).reshape(x.shape)
+            if x.ndim == 1
+            else unbroadcast(total, x.shape)
+        )
 
     return vjp
 
@@ -49,15 +52,27 @@ def _matmul_y(ans: Any, x: Any, y: Any) -> Any:
             return np.matmul(rows.T, g.reshape(rows.shape[0], *y.shape[1:]))
         g = _matmul_g(g, x, y)
         total = np.matmul(np.swapaxes(_matrix(x, 0), -1, -2), g)
-        return unbroadcast(total, (*y.shape, 1)).reshape(y.shape) if y.ndim == 1 else unbroadcast(total, y.shape)
+        return (
+            unbroadcast(total, (*y.shape, 1)).reshape(y.shape)
+            if y.ndim == 1
+            else unbroadcast(total, y.shape)
+        )
 
     return vjp
 
 
-define(np.matmul, _matmul_x, _matmul_y, reads=("y", "x"), refuses=("out", "axes", "axis"), holomorphic=True)
+define(
+    np.matmul,
+    _matmul_x,
+    _matmul_y,
+    reads=("y", "x"),
+    refuses=("out", "axes", "axis"),
+    holomorphic=True,
+)
 
 
-# ---------------------------------------------------------------------- tensordot, dot, inner, outer
+# ---------------------------------------------------------------------- tensordot, dot, inner,
+# outer
 
 
 def _axes_pair(axes: Any, a_ndim: int, b_ndim: int) -> tuple[list[int], list[int]]:
@@ -89,7 +104,8 @@ def _tensordot_side(a: Any, b: Any, axes: Any, side: int) -> Any:
         # The free axes of a come first in the result, those of b last.
         of_y = list(range(g.ndim - n_y, g.ndim)) if side == 0 else list(range(n_y))
         total = np.tensordot(g, y, (of_y, free_y))
-        # Now the free axes of x stand first, then the contracted ones in the order in which y has them.
+        # Now the free axes of x stand first, then the contracted ones in the order in which y has
+        # them.
         contracted = [mine[other.index(i)] for i in sorted(other)]
         return np.transpose(total, np.argsort(free_x + contracted))
 
@@ -227,7 +243,8 @@ def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
         summed, picked = column, row
     elif ord in (2, -2, "nuc"):
         raise TypeError(
-            f"numpy.linalg.norm: ord={ord!r} of a matrix needs singular values and is not differentiated"
+            f"numpy.linalg.norm: ord={ord!r} of a matrix needs singular values and is not "
+            "differentiated"
         )
     else:
         raise ValueError(f"numpy.linalg.norm: invalid norm order {ord!r} for matrices")

@@ -56,7 +56,9 @@ def _extreme(ans: Any, x: Any, axis: Any = None, **kwargs: Any) -> Any:
         # Elements that tie share the gradient evenly.
         chosen = np.equal(x, kept(ans, x, axis))
         n = np.count_nonzero(chosen, axis=axes_of(x, axis), keepdims=True)
-        return np.where(chosen, kept(g, x, axis) / np.maximum(n, 1).astype(g.dtype), g.dtype.type(0))
+        return np.where(
+            chosen, kept(g, x, axis) / np.maximum(n, 1).astype(g.dtype), g.dtype.type(0)
+        )
 
     return vjp
 
@@ -71,7 +73,7 @@ def _prod(ans: Any, x: Any, axis: Any = None, dtype: Any = None, **kwargs: Any) 
 
 
 def _products_of_others(x: Any, axes: tuple[int, ...]) -> Any:
-    """Return for each element the product of the others that it is multiplied with, zeros and all."""
+    """Return for each element the product of those that it is multiplied with, zeros and all."""
     free = tuple(i for i in range(x.ndim) if i not in axes)
     order = free + axes
     moved = np.transpose(x, order)
@@ -84,7 +86,13 @@ def _products_of_others(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _var(
-    ans: Any, x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **kwargs: Any
+    ans: Any,
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    **kwargs: Any,
 ) -> Any:
     def vjp(g: Any) -> Any:
         scale = 2.0 / max(count(x, axis) - ddof, 0) if count(x, axis) > ddof else np.nan
@@ -94,7 +102,13 @@ def _var(
 
 
 def _std(
-    ans: Any, x: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **kwargs: Any
+    ans: Any,
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    ddof: Any = 0,
+    **kwargs: Any,
 ) -> Any:
     def vjp(g: Any) -> Any:
         # Where nothing varies the deviation has a kink; its gradient there is 0, as in PyTorch.
@@ -158,7 +172,7 @@ define(np.nanmean, _nanmean, reads=("x",), refuses=REFUSED)
 
 
 def _logsumexp(x: Any, axis: Any, keepdims: bool) -> Any:
-    return np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)
+    return np.logaddexp.reduce(x, axis=axis, keepdims=keepdims)  # type: ignore[call-overload]
 
 
 def _logsumexp_x(ans: Any, x: Any, axis: Any, keepdims: bool) -> Any:
@@ -176,7 +190,12 @@ _logaddexp_reduce = define(
 
 def _reduction(function: Any, name: str) -> Any:
     def call(
-        x: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False, **kwargs: Any
+        x: Any,
+        axis: Any = 0,
+        dtype: Any = None,
+        out: Any = None,
+        keepdims: bool = False,
+        **kwargs: Any,
     ) -> Any:
         # A ufunc's reduce goes along the first axis unless told otherwise.
         for key, value in [("out", out), *kwargs.items()]:
@@ -215,11 +234,13 @@ def average(
     if weights.shape != a.shape:
         if axis is None or isinstance(axis, tuple):
             raise TypeError(
-                f"numpy.average: weights of shape {weights.shape} need the shape of a, {a.shape}, or one axis"
+                f"numpy.average: weights of shape {weights.shape} need the shape of a, {a.shape}, "
+                "or one axis"
             )
         if weights.shape != (a.shape[axis],):
             raise ValueError(
-                f"numpy.average: weights of shape {weights.shape} do not fit axis {axis} of shape {a.shape}"
+                f"numpy.average: weights of shape {weights.shape} do not fit axis {axis} of shape "
+                f"{a.shape}"
             )
         shape = [1] * a.ndim
         shape[axis] = -1

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt.autodiff.aggregation import unbroadcast
+from fastopt.autodiff.fitting import unbroadcast
 from fastopt.autodiff.numpy_vjps._define import define, handle, plain
 from fastopt.autodiff.primitives import defvjp_argnums, is_default
 from fastopt.autodiff.tensor import HANDLERS, Differentiable
@@ -31,10 +31,14 @@ _reshaped = define(
 
 
 @handle(np.reshape)
-def reshape(a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None) -> Any:
+def reshape(
+    a: Any, shape: Any = None, order: str = "C", *, newshape: Any = None, copy: Any = None
+) -> Any:
     """As `numpy.reshape`, in C or Fortran order."""
     if order not in ("C", "F"):
-        raise TypeError(f"numpy.reshape: order={order!r} is not supported on differentiable objects")
+        raise TypeError(
+            f"numpy.reshape: order={order!r} is not supported on differentiable objects"
+        )
     return _reshaped(a, newshape if shape is None else shape, order)
 
 
@@ -45,7 +49,9 @@ def ravel(a: Any, order: str = "C") -> Any:
 
 
 def _transpose(ans: Any, x: Any, axes: Any = None) -> Any:
-    return lambda g: np.transpose(g, None if axes is None else np.argsort([i % x.ndim for i in axes]))
+    return lambda g: np.transpose(
+        g, None if axes is None else np.argsort([i % x.ndim for i in axes])
+    )
 
 
 define(np.transpose, _transpose, reads=("",), holomorphic=True)
@@ -246,7 +252,9 @@ def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
 @handle(np.tile)
 def tile(A: Any, reps: Any) -> Any:
     """As `numpy.tile`."""
-    times = (operator.index(reps),) if np.ndim(reps) == 0 else tuple(operator.index(r) for r in reps)
+    times = (
+        (operator.index(reps),) if np.ndim(reps) == 0 else tuple(operator.index(r) for r in reps)
+    )
     rank = max(len(times), A.ndim)
     times = (1,) * (rank - len(times)) + times
     shape = (1,) * (rank - A.ndim) + A.shape
@@ -267,7 +275,9 @@ def _repeat(ans: Any, x: Any, repeats: Any, axis: Any = None) -> Any:
             shape[along : along + 1 if along >= 0 else g.ndim + along + 1] = [n, int(times[0])]
             total = np.sum(np.reshape(g, shape), axis=along % g.ndim + 1, dtype=g.dtype)
         else:
-            total = np.zeros(g.shape[:along % g.ndim] + (n,) + g.shape[along % g.ndim + 1 :], g.dtype)
+            total = np.zeros(
+                g.shape[: along % g.ndim] + (n,) + g.shape[along % g.ndim + 1 :], g.dtype
+            )
             source = np.repeat(np.arange(n), times)
             np.add.at(total, (slice(None),) * (along % g.ndim) + (source,), g)
         return np.reshape(total, x.shape)
@@ -290,9 +300,7 @@ define(
     reads=("",),
     holomorphic=True,
 )
-define(
-    np.flip, lambda ans, x, axis=None: lambda g: np.flip(g, axis), reads=("",), holomorphic=True
-)
+define(np.flip, lambda ans, x, axis=None: lambda g: np.flip(g, axis), reads=("",), holomorphic=True)
 define(np.fliplr, lambda ans, x: lambda g: np.fliplr(g), reads=("",), holomorphic=True)
 define(np.flipud, lambda ans, x: lambda g: np.flipud(g), reads=("",), holomorphic=True)
 define(
@@ -400,7 +408,8 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     return a
 
 
-# ---------------------------------------------------------------------- what does not look at values
+# ---------------------------------------------------------------------- what does not look at
+# values
 
 
 @handle(np.shape)
