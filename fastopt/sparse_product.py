@@ -11,6 +11,7 @@ import numpy as np
 
 from fastopt import _sparse
 from fastopt._arrays import index_array, shown
+from fastopt._kernels._grouping import find_out_of_range
 from fastopt.autodiff import Differentiable
 from fastopt.autodiff.tensor import HANDLERS
 from fastopt.embedding.pooled_gradient import pooled_gradient
@@ -190,8 +191,8 @@ def _checked(matrix: Any, name: str) -> Any:
 def _check_inside(positions: Array, size: int, n: int, name: str) -> None:
     if positions.shape != (n,):
         raise ValueError(f"{name} is malformed: {positions.size} positions for {n} entries")
-    if n and not (0 <= positions.min() and positions.max() < size):
-        k = int(np.argmax((positions < 0) | (positions >= size)))
+    k = find_out_of_range(index_array(positions, f"positions of {name}"), size)
+    if k >= 0:
         raise ValueError(
             f"{name} is malformed: position {int(positions[k])} of entry {k} lies outside an axis "
             f"of size {size}"
@@ -231,7 +232,8 @@ def _star(a: Any, b: Any) -> Any:
     return sparse_matmul(a, b)
 
 
-_DENSE = (np.ndarray, Differentiable)
+# What is known not to be sparse without asking scipy.
+_DENSE = (Differentiable, np.ndarray, np.generic, float, int)
 _with_sparse(np.matmul, sparse_matmul)
 _with_sparse(np.dot, sparse_matmul)
 _with_sparse(np.multiply, _star)

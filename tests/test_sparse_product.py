@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import fastopt as fo
 from fastopt.autodiff import Tensor, eager_mode, gradients
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.sparse_product import sparse_matmul
@@ -166,6 +167,33 @@ def test_a_million_features_train_sparsely():
     assert g.values.nbytes == 8
 
 
+def test_logistic_regression_touches_only_its_features():
+    """FTRL on a wide table: rows of features that never occur keep their bits."""
+    n, rng = 100_000, np.random.default_rng(5)
+    used = rng.choice(n, 50, replace=False)
+    columns = rng.choice(used, (200, 8))
+    a = scipy.sparse.csr_array(
+        (np.ones(1600, np.float32), columns.ravel(), np.arange(0, 1601, 8)), shape=(200, n)
+    )
+    labels = (np.isin(columns, used[:25]).sum(1) > 4).astype(np.float32)
+    start = rng.normal(scale=1e-3, size=n).astype(np.float32)
+    w = Variable(start)
+    b = Variable(np.float32(0))
+    opt = fo.FtrlOptimizer(0.5)
+
+    def loss():
+        z = a @ w + b
+        return np.mean(fo.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=z))
+
+    before = float(loss())
+    for _ in range(30):
+        opt.minimize(loss)
+    assert float(loss()) < before / 2
+    changed = np.flatnonzero(w.numpy() != start)
+    assert set(changed) <= set(columns.ravel())
+    assert len(changed) > 40
+
+
 def test_plain_arrays_give_plain_arrays():
     a = sparse((4, 6))
     w = np.arange(6.0)
@@ -250,6 +278,12 @@ def test_elementwise_products_are_refused():
     for other in (lambda: w / a, lambda: a / w, lambda: w + a, lambda: a - w):
         with pytest.raises((TypeError, NotImplementedError)):
             other()
+
+
+def test_numpy_products_take_no_options():
+    w = Variable(np.ones(4))
+    with pytest.raises(TypeError, match="numpy.matmul of a sparse matrix takes no options"):
+        np.matmul(sparse((4, 4)), w, dtype=np.float32)
 
 
 def test_history_is_not_lost_in_a_sparse_matrix():

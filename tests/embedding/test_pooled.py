@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fastopt as fo
 from fastopt import threads
 from fastopt.autodiff import Tensor, eager_mode, gradients
 from fastopt.embedding import RaggedIds, embedding_lookup_sparse
@@ -126,6 +127,8 @@ def test_all_bags_empty(combiner, weighted):
     assert not np.asarray(out).any()
     (g,) = gradients(np.sum(out), [x])
     assert len(g) == 0
+    fo.MomentumOptimizer(0.5, 0.9).apply_gradients([(g, x)])
+    np.testing.assert_array_equal(x.numpy(), np.ones((10, 4), np.float32))
 
 
 @pytest.mark.parametrize("combiner", COMBINERS)

@@ -159,6 +159,7 @@ def malformed(kind, **arrays):
         malformed(scipy.sparse.csc_array, indptr=[0, 1, 99]),
         malformed(scipy.sparse.csc_array, indices=[0, 99]),
         malformed(scipy.sparse.csc_array, indices=[0, -1]),
+        malformed(scipy.sparse.coo_array, data=[1]),
         malformed(scipy.sparse.coo_array, coords=(np.array([0, 7]), np.array([0, 1]))),
         malformed(scipy.sparse.coo_array, coords=(np.array([0, -1]), np.array([0, 1]))),
     ],
