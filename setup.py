@@ -45,7 +45,10 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     LEVELS["v3"] = ["-march=x86-64-v3"]
     LEVELS["v4"] = ["-march=x86-64-v4", "-mprefer-vector-width=512"]
 
-MACROS = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION")]
+MACROS = [
+    ("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"),
+    ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION"),
+]
 
 DIRECTIVES = {
     "language_level": 3,
@@ -76,7 +79,9 @@ def statements(body: str, suffix: str, ctype: str) -> list[tuple[str, str]]:
         target, _, expression = (part.strip() for part in line.partition("="))
         if not target.isidentifier() or not expression:
             raise ValueError(f"not an assignment in a rule's body: {line!r}")
-        expression = re.sub(r"(?<![\w.])(\d+(?:\.\d*)?(?:e[-+]?\d+)?)", rf"(<{ctype}>\1)", expression)
+        expression = re.sub(
+            r"(?<![\w.])(\d+(?:\.\d*)?(?:e[-+]?\d+)?)", rf"(<{ctype}>\1)", expression
+        )
         expression = re.sub(rf"\b({'|'.join(FUNCTIONS)})\(", rf"\1_{suffix}(", expression)
         result.append((target, expression))
     return result
@@ -87,7 +92,9 @@ def render_runs() -> None:
     rules = runpy.run_path(str(ROOT / KERNELS / "rules.py"))["RULES"]
     template = Tempita.Template((ROOT / KERNELS / "run.pxi.in").read_text(), name="run.pxi.in")
     text = template.substitute(rules=list(rules.values()), statements=statements)
-    write_if_changed(ROOT / KERNELS / "run.pxi", "# Generated from run.pxi.in and rules.py.\n" + text)
+    write_if_changed(
+        ROOT / KERNELS / "run.pxi", "# Generated from run.pxi.in and rules.py.\n" + text
+    )
     for level in LEVELS:
         write_if_changed(
             ROOT / KERNELS / f"_run_{level}.pyx",
@@ -139,6 +146,8 @@ class BuildKernels(build_ext):
 os.chdir(ROOT)
 render_runs()
 setup(
-    ext_modules=cythonize(extensions(), compiler_directives=DIRECTIVES, include_path=[str(KERNELS)]),
+    ext_modules=cythonize(
+        extensions(), compiler_directives=DIRECTIVES, include_path=[str(KERNELS)]
+    ),
     cmdclass={"build_ext": BuildKernels},
 )

@@ -17,7 +17,9 @@ Slots = dict[str, Array]
 Rule = Callable[..., tuple[Array, Slots]]
 
 
-def gradient_descent(w: Array, g: Array, slots: Slots, *, learning_rate: float) -> tuple[Array, Slots]:
+def gradient_descent(
+    w: Array, g: Array, slots: Slots, *, learning_rate: float
+) -> tuple[Array, Slots]:
     """``w - g * lr``."""
     return w - g * w.dtype.type(learning_rate), {}
 

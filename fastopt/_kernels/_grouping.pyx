@@ -211,7 +211,8 @@ cdef class Grouping:
         cdef void* result
         if not isinstance(values, np.ndarray) or values.ndim == 0 or values.shape[0] != self.n:
             raise ValueError(
-                f"values must have one row for each of {self.n} indices, not shape {np.shape(values)}"
+                f"values must have one row for each of {self.n} indices, "
+                f"not shape {np.shape(values)}"
             )
         unique = self.unique_sorted() if sort else self.unique_in_order()
         if values.dtype != np.float32 and values.dtype != np.float64:

@@ -25,7 +25,7 @@ cimport numpy as cnp
 
 from ._dispatch cimport functions
 from ._pool cimport num_threads, parallel_for, task_fn
-from ._typedefs cimport FASTOPT_MAX_SCALARS, FASTOPT_MAX_SLOTS, rule_entry, run_fn, run_table
+from ._typedefs cimport FASTOPT_MAX_SCALARS, rule_entry, run_table
 
 from .rules import RULES
 
@@ -170,7 +170,9 @@ cdef class Plan:
     cdef State state
     cdef unsigned long owner
 
-    def __cinit__(self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip"):
+    def __cinit__(
+        self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip"
+    ):
         cdef Py_ssize_t k, n = len(keys), n_segments = 0, n_dims = 0
         cdef int s
         cdef Part* part
@@ -201,7 +203,9 @@ cdef class Plan:
         if not (self.parts and self.spans and self.scalars32 and self.scalars64):
             raise MemoryError(f"no memory for a plan of {n} variables")
         spans = []
-        self.dims = <cnp.npy_intp*>calloc(sum(map(np.ndim, arrays)) + 1, sizeof(cnp.npy_intp))
+        self.dims = <cnp.npy_intp*>calloc(
+            sum(map(np.ndim, arrays)) + 1, sizeof(cnp.npy_intp)
+        )
         if not self.dims:
             raise MemoryError(f"no memory for a plan of {n} variables")
         for k in range(n):
@@ -211,7 +215,8 @@ cdef class Plan:
             array = arrays[k]
             if len(slots[k]) != self.rule.n_slots:
                 raise ValueError(
-                    f"rule {rule!r} has slots {RULES[rule].slots}, {len(slots[k])} came for array {k}"
+                    f"rule {rule!r} has slots {RULES[rule].slots}, "
+                    f"{len(slots[k])} came for array {k}"
                 )
             part.table.w = <char*>cnp.PyArray_DATA(array)
             part.table.rule = self.rule
@@ -237,7 +242,8 @@ cdef class Plan:
                 if slot.dtype != arrays[k].dtype or slot.shape != arrays[k].shape:
                     raise ValueError(
                         f"slot {RULES[rule].slots[s]!r} of array {k} must have dtype "
-                        f"{arrays[k].dtype} and shape {arrays[k].shape}, not {slot.dtype} {slot.shape}"
+                        f"{arrays[k].dtype} and shape {arrays[k].shape}, "
+                        f"not {slot.dtype} {slot.shape}"
                     )
                 part.table.slots[s] = <char*>cnp.PyArray_DATA(<cnp.ndarray>slot)
                 self.life.arrays.append(slot)
@@ -336,7 +342,11 @@ cdef class Plan:
         cdef int d, threads = num_threads()
         cdef int64_t status, n
         cdef bint wide
-        if part.ndim == 0 or type(values_object) is not np.ndarray or type(indices_object) is not np.ndarray:
+        if (
+            part.ndim == 0
+            or not cnp.PyArray_CheckExact(values_object)
+            or not cnp.PyArray_CheckExact(indices_object)
+        ):
             return False
         values = values_object
         indices = indices_object
@@ -385,7 +395,7 @@ cdef class Plan:
         cdef PyObject* pair_p
         cdef PyObject* gradient
         cdef Part* part
-        cdef object pair
+        cdef object slices
         for k in range(self.n_parts):
             # A property of a gradient may run Python, which may shorten the list.
             if PyList_GET_SIZE(pairs) != self.n_parts:
@@ -401,8 +411,8 @@ cdef class Plan:
                 if not self.bind_dense(part, gradient):
                     return False
             elif type(<object>gradient) is self.slices_type:
-                pair = <object>pair_p
-                if not self.bind_sparse(k, <object>gradient):
+                slices = <object>gradient  # a reference of ours, whatever becomes of the list
+                if not self.bind_sparse(k, slices):
                     return False
             else:
                 return False
@@ -474,7 +484,9 @@ cdef class Plan:
         cdef double x
         if len(scalars) != self.rule.n_scalars:
             name = self.rule.name.decode()
-            raise ValueError(f"rule {name!r} wants scalars {RULES[name].scalars}, {len(scalars)} came")
+            raise ValueError(
+                f"rule {name!r} wants scalars {RULES[name].scalars}, {len(scalars)} came"
+            )
         for i in range(self.rule.n_scalars):
             x = scalars[i]
             self.scalars64[at + i] = x
@@ -526,7 +538,9 @@ cdef class Plan:
             return self.scalars32 + k * self.scalar_stride
         return self.scalars64 + k * self.scalar_stride
 
-    cdef inline void run_elements(self, Part* part, Py_ssize_t k, Py_ssize_t lo, Py_ssize_t hi) noexcept nogil:
+    cdef inline void run_elements(
+        self, Part* part, Py_ssize_t k, Py_ssize_t lo, Py_ssize_t hi
+    ) noexcept nogil:
         cdef void* slots[8]
         cdef int s
         cdef Py_ssize_t at = lo * (4 if part.table.type == 0 else 8)

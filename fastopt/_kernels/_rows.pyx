@@ -67,7 +67,9 @@ cdef int check_ids(object ids) except -1:
 
 cdef int check_same(object array, str name, object dtype, tuple shape) except -1:
     if array.dtype != dtype or array.shape != shape:
-        raise ValueError(f"{name} must have dtype {dtype} and shape {shape}, not {array.dtype} {array.shape}")
+        raise ValueError(
+            f"{name} must have dtype {dtype} and shape {shape}, not {array.dtype} {array.shape}"
+        )
     return 0
 
 

@@ -32,10 +32,10 @@ def digests() -> dict[str, str]:
             rng = np.random.default_rng(6)
             for shape in ((3,), (70_001,), (999, 65)):
                 w, slots = state(name, shape, dtype, rng)
-                for _ in range(3):
+                for _ in range(2):
                     apply(rule, hyper, w, slots, rng.normal(size=shape).astype(dtype))
                 digest.update(b"".join(a.tobytes() for a in (w, *slots.values())))
-            for row in ((), (3,), (16,), (70,)):
+            for row in ((), (3,), (70,)):
                 for n_rows, n in ((50, 7), (3000, 40_000)):
                     for untouched in ("skip", "update"):
                         if untouched == "update" and rule == "gradient_descent":

@@ -1,9 +1,10 @@
-"""What the tests of the kernels share: keys, slices, and the way from a user's numbers to a plan's."""
+"""What the tests of the kernels share: keys, slices, and a plan's scalars from a user's."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -90,8 +91,11 @@ CASES = [(rule, hyper) for rule, cases in HYPER.items() for hyper in cases]
 CASE_IDS = [kernel_of(rule, hyper) for rule, hyper in CASES]
 
 
-def state(rule: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> tuple[Array, dict[str, Array]]:
+def state(
+    rule: str, shape: tuple[int, ...], dtype: Any, rng: np.random.Generator
+) -> tuple[Array, dict[str, Array]]:
     """Weights and slots for a test; slots that are sums of squares are positive."""
+
     def numbers() -> Array:
         return np.asarray(rng.normal(size=shape)).astype(dtype)
 

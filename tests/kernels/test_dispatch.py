@@ -98,11 +98,19 @@ def test_every_rule_is_vectorised(
     for name, rule in RULES.items():
         if "pow(" in rule.body:
             continue
-        code = [text for symbol, text in assembly[level].items() if symbol.endswith(f"_{name}_{suffix}")]
+        code = [
+            text for symbol, text in assembly[level].items() if symbol.endswith(f"_{name}_{suffix}")
+        ]
         assert len(code) == 1, name
-        wanted = {"mul", *(["sqrt"] if "sqrt(" in rule.body else []), *(["div"] if "/" in rule.body else [])}
+        wanted = {
+            "mul",
+            *(["sqrt"] if "sqrt(" in rule.body else []),
+            *(["div"] if "/" in rule.body else []),
+        }
         for operation in wanted:
-            assert re.search(rf"\bv?{operation}p{letter}\b", code[0]), f"{name}: no packed {operation}"
+            assert re.search(rf"\bv?{operation}p{letter}\b", code[0]), (
+                f"{name}: no packed {operation}"
+            )
 
 
 def test_the_floating_point_mode_is_untouched() -> None:

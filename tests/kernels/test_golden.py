@@ -71,7 +71,14 @@ def test_every_step_of_every_case(name: str, dtype: str) -> None:
     hyper = hyperparameters(meta)
     cases = {key.split("/")[1] for key in data.files if key.startswith(dtype)}
     for case in sorted(cases):
-        run_case(data, f"{dtype}/{case}", rule, hyper, TOLERANCE[dtype], lazy=meta["optimizer"] == "LazyAdam")
+        run_case(
+            data,
+            f"{dtype}/{case}",
+            rule,
+            hyper,
+            TOLERANCE[dtype],
+            lazy=meta["optimizer"] == "LazyAdam",
+        )
 
 
 def run_case(
@@ -104,5 +111,8 @@ def run_case(
         np.testing.assert_allclose(w, expected[t + 1], err_msg=f"{at} step {t}", **tolerance)
         for slot, slot_name in zip(slots, RULES[kernel].slots, strict=True):
             np.testing.assert_allclose(
-                slot, data[f"{at}/slot/{slot_name}"][t + 1], err_msg=f"{at} {slot_name} {t}", **tolerance
+                slot,
+                data[f"{at}/slot/{slot_name}"][t + 1],
+                err_msg=f"{at} {slot_name} {t}",
+                **tolerance,
             )

@@ -323,11 +323,10 @@ def test_running_again_with_the_same_gradients() -> None:
         plan, key = plan_of(w, "momentum", (a,))
         ids = np.arange(n) % 3
         assert plan.bind([(Slices(np.ones((n, 2), F32), ids), key)])
-        for k in range(1, 4):
+        for _ in range(3):
             plan.run((0.0, 0.0))
             assert plan.rows_touched == 3
             np.testing.assert_array_equal(a.sum(), 2 * n)
-        del k
 
 
 def test_dense_and_sparse_by_turns() -> None:
@@ -452,7 +451,10 @@ def test_one_user_at_a_time() -> None:
     assert isinstance(in_thread(plan.release), RuntimeError)
     np.testing.assert_array_equal(w, 1)
     plan.release()
-    assert in_thread(lambda: plan.bind(pairs) and (plan.run((1.0,)), plan.release())) == (None, None)
+    assert in_thread(lambda: plan.bind(pairs) and (plan.run((1.0,)), plan.release())) == (
+        None,
+        None,
+    )
     np.testing.assert_array_equal(w, 0)
 
 

@@ -33,7 +33,9 @@ def test_gather(integer: Any, dtype: Any, row: tuple[int, ...], n: int) -> None:
 @FLOATS
 @pytest.mark.parametrize("row", WIDTHS)
 @pytest.mark.parametrize("n", [0, 1, 100, 30_000])
-def test_scatter_add_in_order_of_arrival(integer: Any, dtype: Any, row: tuple[int, ...], n: int) -> None:
+def test_scatter_add_in_order_of_arrival(
+    integer: Any, dtype: Any, row: tuple[int, ...], n: int
+) -> None:
     rng = np.random.default_rng(12)
     table = np.asarray(rng.normal(size=(50, *row))).astype(dtype)
     ids = rng.integers(0, 50, n).astype(integer)
@@ -92,13 +94,13 @@ def test_ids_out_of_range(integer: Any, bad: int, n: int) -> None:
     ids[[n // 2, n - 1]] = bad
     message = f"index {bad} at position {n // 2} is out of range for 4 rows"
     values = np.ones((n, 8), np.float32)
+    out = np.empty((1, 8), np.float32)
     with threads(2):
         with pytest.raises(IndexError, match=message):
             gather(table, ids, np.empty((n, 8), np.float32))
         with pytest.raises(IndexError, match=message):
             scatter_add(table, ids, values)
         with pytest.raises(IndexError, match=message):
-            out = np.empty((1, 8), np.float32)
             pooled_gather(table, ids, np.array([0, n]), None, None, out)
     np.testing.assert_array_equal(table, 1)
 
@@ -107,7 +109,9 @@ def test_ids_out_of_range(integer: Any, bad: int, n: int) -> None:
 def test_offsets_out_of_range(offsets: list[int]) -> None:
     out = np.empty((len(offsets) - 1, 2), np.float32)
     with pytest.raises(ValueError, match="offsets of bag"):
-        pooled_gather(np.ones((4, 2), np.float32), np.array([0, 1]), np.array(offsets), None, None, out)
+        pooled_gather(
+            np.ones((4, 2), np.float32), np.array([0, 1]), np.array(offsets), None, None, out
+        )
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -19,7 +19,9 @@ def exact(array: Any) -> Any:
     return np.asarray(array, np.float64)
 
 
-def check(result: Any, slots: dict[str, Any], expected: tuple[Any, dict[str, Any]], dtype: Any) -> None:
+def check(
+    result: Any, slots: dict[str, Any], expected: tuple[Any, dict[str, Any]], dtype: Any
+) -> None:
     np.testing.assert_allclose(result, expected[0], **digits(dtype))
     for name, slot in slots.items():
         np.testing.assert_allclose(slot, expected[1][name], err_msg=name, **digits(dtype))
@@ -70,7 +72,12 @@ def test_sparse(
     values = np.asarray(rng.normal(size=(len(indices), *row))).astype(dtype)
     ids = np.array(indices, np.int64)
     expected = reference.sparse_step(
-        rule, exact(w), exact(values), ids, {name: exact(slot) for name, slot in slots.items()}, **hyper
+        rule,
+        exact(w),
+        exact(values),
+        ids,
+        {name: exact(slot) for name, slot in slots.items()},
+        **hyper,
     )
     untouched = np.setdiff1d(np.arange(10), ids)
     before = w[untouched].copy()
@@ -181,7 +188,9 @@ def test_moments_end_at_zero_and_not_among_subnormals(rule: str, dtype: Any) -> 
         for name, slot in slots.items():
             if name != "v":
                 normal = np.abs(slot) >= tiny
-                np.testing.assert_allclose(slot[normal], before[name][normal] * decay[name], rtol=1e-6)
+                np.testing.assert_allclose(
+                    slot[normal], before[name][normal] * decay[name], rtol=1e-6
+                )
     for name, slot in slots.items():
         for _ in range(60):
             apply(rule, hyper, w, slots, np.zeros(40, dtype))
