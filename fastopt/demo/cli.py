@@ -245,17 +245,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        The exit code: 0, 1 for data that cannot be used, 130 after Ctrl-C, 141 when whoever read
-        the output has gone. Wrong usage leaves through `SystemExit` with code 2, as argparse does.
+        The exit code: 0, 1 for data that cannot be used or output that cannot be written, 130
+        after Ctrl-C, 141 when whoever read the output has gone. Wrong usage leaves through
+        `SystemExit` with code 2, as argparse does.
     """
     parser = _parser()
     options = parser.parse_args(arguments)
     try:
         _run(options, parser)
-    except BrokenPipeError:
+    except OSError as error:  # from printing: the readers turn theirs into DataError
         # Python flushes standard output once more on exit; let it go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        if isinstance(error, BrokenPipeError):
+            return 141
+        print(f"error: standard output: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

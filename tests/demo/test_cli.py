@@ -226,6 +226,19 @@ class TestProcess:
         assert process.stderr.read() == b""
         process.stderr.close()
 
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+    def test_full_disk(self) -> None:
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [*FASTOPT, "--data", AGARICUS, *QUICK],
+                env=environment(),
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        assert done.returncode == 1
+        assert done.stderr == "error: standard output: No space left on device\n"
+
     def test_interrupt(self) -> None:
         process = subprocess.Popen(
             [*FASTOPT, "--data", AGARICUS, "--epochs", "100000"],
