@@ -9,7 +9,7 @@ import numpy as np
 from fastopt.autodiff import Differentiable
 from fastopt.embedding.pooled import checked_combiner, lookup_bags
 from fastopt.embedding.ragged import Bags, as_bags, as_weights, taken
-from fastopt.embedding.tables import Tables
+from fastopt.embedding.tables import Array, Tables
 
 
 def safe_embedding_lookup_sparse(
@@ -77,7 +77,10 @@ def safe_embedding_lookup_sparse(
         weights = as_weights(sparse_weights, bags, "sparse_ids", "sparse_weights")
     if default_id is not None and not 0 <= default_id < tables.n_rows:
         raise IndexError(f"default_id {default_id} is out of range for {tables.n_rows} rows")
-    bags, weights = _without_missing(bags, weights, combiner)
+    kept = _kept(bags, weights, combiner)
+    what = "sparse_ids" if name is None else f"sparse_ids of {name!r}"
+    tables.check_range(bags.ids, bags.ids.shape, what, kept)  # here the positions are the caller's
+    bags, weights = _only(kept, bags, weights)
     if default_id is not None:
         bags, weights = _with_default(bags, weights, default_id)
     return lookup_bags(
@@ -85,14 +88,18 @@ def safe_embedding_lookup_sparse(
     )
 
 
-def _without_missing(bags: Bags, weights: Any, combiner: str) -> tuple[Bags, Any]:
-    """Leave out the entries that do not count."""
+def _kept(bags: Bags, weights: Any, combiner: str) -> Array:
+    """Return the positions of the entries that count."""
     keep = bags.ids >= 0
     if weights is not None and combiner != "sum":
         keep &= (weights._read() if isinstance(weights, Differentiable) else weights) > 0
-    if keep.all():
+    return np.flatnonzero(keep)
+
+
+def _only(kept: Array, bags: Bags, weights: Any) -> tuple[Bags, Any]:
+    """Leave out all other entries."""
+    if kept.size == bags.ids.size:
         return bags, weights
-    kept = np.flatnonzero(keep)
     offsets = np.zeros_like(bags.offsets)
     np.cumsum(np.bincount(bags.bag_of_each()[kept], minlength=offsets.size - 1), out=offsets[1:])
     bags = Bags(bags.ids[kept], offsets, bags.shape)

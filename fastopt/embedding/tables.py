@@ -113,9 +113,7 @@ class Tables:
         IndexError
             If an id is negative or not less than the number of rows.
         """
-        position = _grouping.find_out_of_range(ids, self.n_rows)
-        if position >= 0:
-            raise self._out_of_range(ids, position, shape, name)
+        self.check_range(ids, shape, name)
         n_tables = len(self.tables)
         if n_tables == 1:
             return [Part(0, ids, None)]
@@ -154,17 +152,30 @@ class Tables:
             out[part.places] = _rows_of(self.tables[part.table], part.rows)
         return out
 
-    def _out_of_range(
-        self, ids: Array, position: int, shape: tuple[int, ...], name: str
-    ) -> IndexError:
+    def check_range(
+        self, ids: Array, shape: tuple[int, ...], name: str, chosen: Array | None = None
+    ) -> None:
+        """Check that ids are row numbers; only those at the positions `chosen` if these are given.
+
+        Raises
+        ------
+        IndexError
+            If one is not; the first is named with its position.
+        """
+        looked_at = ids if chosen is None else ids[chosen]
+        position = _grouping.find_out_of_range(looked_at, self.n_rows)
+        if position < 0:
+            return
+        if chosen is not None:
+            position = int(chosen[position])
         place = ", ".join(str(int(i)) for i in np.unravel_index(position, shape))
         where = f"position {place}" if len(shape) == 1 else f"position ({place})"
         if not shape:
             where = "its only position"
-        whole = (
-            self.name_of(0) if len(self.tables) == 1 else f"{self.name_of(0)} and its other parts"
-        )
-        return IndexError(
+        whole = self.name_of(0)
+        if len(self.tables) > 1:
+            whole += " and its other parts"
+        raise IndexError(
             f"{name}: id {int(ids[position])} at {where} is out of range for {whole} of "
             f"{self.n_rows} rows"
         )

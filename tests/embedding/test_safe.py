@@ -86,8 +86,11 @@ def test_max_norm():
 
 
 def test_errors():
-    with pytest.raises(IndexError, match="sp_ids: id 4 at position 0"):
-        safe_embedding_lookup_sparse(TABLE, [[4]])
+    with pytest.raises(IndexError, match="sparse_ids: id 4 at position 2 .* params of 4 rows"):
+        safe_embedding_lookup_sparse(TABLE, [[-1, 0], [4]])
+    # What does not count may be anything.
+    out = safe_embedding_lookup_sparse(TABLE, [[4, 1]], [[0.0, 1.0]])
+    np.testing.assert_array_equal(out, [[10]])
     for bad in (-1, 4):
         with pytest.raises(IndexError, match=f"default_id {bad} is out of range for 4 rows"):
             safe_embedding_lookup_sparse(TABLE, [[]], default_id=bad)
