@@ -133,6 +133,7 @@ class CallState(threading.local):
 
     journal: Journal | None = None
     graph: Graph | None = None
+    step: Variable | None = None  # the global_step of the call, for schedules
 
 
 class SlotKeeper:

@@ -16,6 +16,7 @@ from fastopt.autodiff import backward, backward_in_order, executing_eagerly
 from fastopt.graph import get_default_graph
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.operation import Operation
+from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
@@ -321,6 +322,7 @@ class Optimizer(SlotKeeper):
     # ------------------------------------------------------------------ the course of a step
 
     def _apply(self, pairs: list[Any], global_step: Variable | None, name: str | None) -> Operation:
+        self._call.step = global_step
         batch = self._bind(pairs)
         if batch is None:
             batch = self._make_ready(pairs, global_step)
@@ -390,7 +392,7 @@ class Optimizer(SlotKeeper):
         else:
             self._finish(ops, "update")
             step = _advance(global_step)
-        self._call.graph = None
+        self._call.graph = self._call.step = None
         operation = Operation(name, type(self).__name__, refs, rows, parameters, step)
         if not executing_eagerly():
             get_default_graph()._set_train_op(operation)
@@ -440,6 +442,7 @@ class Optimizer(SlotKeeper):
         if global_step is not None:
             _pairs.require_step(global_step)
         memory = _pairs.require_storage(variables)
+        self._call.step = global_step
         ops: list[Any] = []
         refs: list[weakref.ref[Variable]] = []
         rows = parameters = 0
@@ -524,7 +527,11 @@ class Optimizer(SlotKeeper):
         """
 
     def _call_if_callable(self, param: Any) -> Any:
-        """Return ``param()`` if it can be called, else `param`."""
+        """Return ``param()`` if it can be called, else `param`.
+
+        A schedule that is bound to no step is called with the `global_step` of this call.
+        """
+        param = at_step(param, self._call.step)
         return param() if callable(param) else param
 
     # ------------------------------------------------------------------ checks

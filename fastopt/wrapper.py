@@ -61,26 +61,6 @@ class OptimizerWrapper(Optimizer):
         step = None if global_step is None else global_step.item()
         return Operation(name or self._name, type(self).__name__, step=step)
 
-    def _minimize_overlapped(
-        self,
-        loss: Any,
-        global_step: Variable | None,
-        var_list: Any,
-        aggregation_method: int | None,
-        name: str | None,
-        grad_loss: Any,
-    ) -> Operation:
-        # What is around the other optimizer wants to see all gradients before any is applied.
-        return self.minimize(
-            loss,
-            global_step,
-            var_list,
-            Optimizer.GATE_GRAPH,
-            aggregation_method,
-            name=name,
-            grad_loss=grad_loss,
-        )
-
     def _refuse(self, *args: Any) -> NoReturn:
         raise RuntimeError(
             f"{type(self).__name__} updates nothing itself; the wrapped optimizer does"

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fastopt as fo
 from fastopt import schedules
 from fastopt._validate import Flag
 
@@ -349,3 +350,103 @@ def test_one_cycle_of_a_momentum() -> None:
         0.85, 100, pct_start=0.5, div_factor=0.85 / 0.95, final_div_factor=1.0
     )
     assert [schedule(s) for s in (0, 49, 99, 500)] == pytest.approx([0.95, 0.85, 0.95, 0.95])
+
+
+# ---------------------------------------------------------------------- in optimizers
+
+
+def descend(learning_rate: Any, steps: int, **arguments: Any) -> list[float]:
+    """Return by how much each of some steps moves a variable with gradient 1."""
+    v = fo.Variable(np.float64(0.0), name="v")
+    opt = fo.GradientDescentOptimizer(learning_rate)
+    moves = []
+    for _ in range(steps):
+        before = v.item()
+        opt.minimize(lambda: v * 1.0, **arguments)
+        moves.append(before - v.item())
+    return moves
+
+
+@pytest.mark.parametrize("gate", [0, 1, 2])
+def test_learning_rate(gate: int) -> None:
+    """A schedule sees the step before the call increments it."""
+    schedule = schedules.ExponentialDecay(1.0, 1, 0.5)
+    step = fo.Variable(np.int64(0), trainable=False, name="step")
+    expected = [1.0, 0.5, 0.25, 0.125]
+    assert descend(schedule, 4, global_step=step, gate_gradients=gate) == expected
+    step.assign(0)
+    bound = schedules.exponential_decay(1.0, step, 1, 0.5)
+    assert descend(bound, 4, global_step=step, gate_gradients=gate) == expected
+    # bound to one step, used with another that stands still
+    other = fo.Variable(np.int64(0), trainable=False, name="other")
+    step.assign(2)
+    assert descend(bound, 2, global_step=other, gate_gradients=gate) == [0.25, 0.25]
+    assert other.item() == 2
+
+
+def test_unbound_without_a_step_changes_nothing() -> None:
+    v = fo.Variable(np.ones(2), name="v")
+    opt = fo.AdamOptimizer(schedules.ExponentialDecay(1.0, 1, 0.5))
+    for _ in range(2):
+        with pytest.raises(TypeError, match="not bound to a step.*global_step="):
+            opt.apply_gradients([(np.ones(2), v)])
+        np.testing.assert_array_equal(v, [1.0, 1.0])
+        assert opt.variables() == []
+    step = fo.Variable(np.int64(0), trainable=False)
+    opt.apply_gradients([(np.ones(2), v)], global_step=step)
+    before = v.numpy()
+    with pytest.raises(TypeError, match="not bound"):  # not the step of the call before
+        opt.apply_gradients([(np.ones(2), v)])
+    np.testing.assert_array_equal(v, before)
+
+
+def test_any_hyperparameter() -> None:
+    step = fo.Variable(np.int64(0), trainable=False)
+    v = fo.Variable(np.float64(0.0), name="v")
+    momentum = schedules.OneCycle(0.5, 10, div_factor=0.5 / 0.9, final_div_factor=1.0)
+    opt = fo.MomentumOptimizer(0.1, momentum)
+    slot = 0.0
+    for k in range(10):
+        opt.minimize(lambda: v * 1.0, global_step=step)
+        slot = slot * momentum(k) + 1.0
+        assert opt.get_slot(v, "momentum").item() == pytest.approx(slot, rel=1e-14)
+
+
+def test_rule_written_in_python() -> None:
+    class Descent(fo.Optimizer):
+        def __init__(self, learning_rate: Any) -> None:
+            super().__init__(False, "Descent")
+            self._learning_rate = learning_rate
+
+        def _prepare(self) -> None:
+            self._rate = self._call_if_callable(self._learning_rate)
+
+        def _apply_dense(self, grad: np.ndarray, var: fo.Variable) -> None:
+            var.assign_sub(self._rate * grad)
+
+    v = fo.Variable(np.float64(0.0), name="v")
+    step = fo.Variable(np.int64(0), trainable=False)
+    opt = Descent(schedules.InverseTimeDecay(1.0, 1, 1.0))
+    for _ in range(2):
+        opt.apply_gradients([(1.0, v)], global_step=step)
+    assert v.item() == -1.5
+
+
+def test_copied_optimizer() -> None:
+    """online-ml/river PR#1920: a copied optimizer held a wrapped rate and failed."""
+    step = fo.Variable(np.int64(0), trainable=False, name="step")
+    for rate in (
+        schedules.ExponentialDecay(0.5, 1, 0.9),
+        schedules.exponential_decay(0.5, step, 1, 0.9),
+        lambda: 0.5,
+        0.5,
+    ):
+        v = fo.Variable(np.ones(3), name="v")
+        opt = fo.AdamOptimizer(rate)
+        opt.apply_gradients([(np.ones(3), v)], global_step=step)
+        other_opt, other_v = copy.deepcopy((opt, v))
+        opt.apply_gradients([(np.full(3, 2.0), v)], global_step=step)
+        step.assign_sub(1)
+        other_opt.apply_gradients([(np.full(3, 2.0), other_v)], global_step=step)
+        np.testing.assert_array_equal(v, other_v)
+        assert opt.get_slot(v, "m") is not other_opt.get_slot(other_v, "m")

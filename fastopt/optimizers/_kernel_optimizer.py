@@ -30,6 +30,7 @@ from fastopt._slots import CallState, Journal
 from fastopt._validate import Constraint, Real, accept_all
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.optimizer import Optimizer
+from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
@@ -258,7 +259,8 @@ class KernelOptimizer(Optimizer):
         """Return the hyperparameters as they are at this step, checked."""
         values = self._hyperparameters.copy()
         for name in self._varying:
-            values[name] = self._constraints[name].read(type(self).__name__, name, values[name])
+            kept = at_step(values[name], self._call.step)
+            values[name] = self._constraints[name].read(type(self).__name__, name, kept)
         return values
 
     def _bind(self, pairs: list[Any]) -> PlanBatch | None:

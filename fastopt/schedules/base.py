@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -164,6 +165,22 @@ class Schedule:
         """Set fields while ``__post_init__`` runs; afterwards they are frozen."""
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+
+
+def at_step(hyperparameter: Any, global_step: Any) -> Any:
+    """Return a hyperparameter as it is to be read in a step: a schedule with a step to read.
+
+    Parameters
+    ----------
+    hyperparameter : object
+        Returned as it is, unless it is a schedule that is bound to no step.
+    global_step : Variable or None
+        The step to bind to. Without one, reading such a schedule says what is missing.
+    """
+    if isinstance(hyperparameter, Schedule) and hyperparameter.global_step is None:
+        if global_step is not None:
+            return partial(hyperparameter, global_step)
+    return hyperparameter
 
 
 def from_start(step: Step) -> Step:
