@@ -40,6 +40,8 @@ class Record:
         Whether a sparse gradient also moves rows that it doesn't list.
     duplicates : str
         "sum" or "sequential".
+    counts_calls : bool
+        Whether a step depends on how many calls came before it.
     """
 
     cls: type[KernelOptimizer]
@@ -51,6 +53,7 @@ class Record:
     slots: tuple[str, ...] = ()
     other_rows: bool = False
     duplicates: str = "sum"
+    counts_calls: bool = False
 
     @property
     def id(self) -> str:
@@ -116,6 +119,7 @@ RECORDS = (
         parabola=({"learning_rate": 0.1}, 1000),
         rosenbrock=({"learning_rate": 0.02}, 15000),
         slots=("m", "v"),
+        counts_calls=True,
         other_rows=True,
     ),
     Record(
@@ -126,6 +130,7 @@ RECORDS = (
         parabola=({"learning_rate": 0.1}, 1000),
         rosenbrock=({"learning_rate": 0.02}, 15000),
         slots=("m", "v"),
+        counts_calls=True,
     ),
     Record(
         cls=fo.FtrlOptimizer,
