@@ -30,6 +30,13 @@ class AggregationMethod:
         A running sum: a term is added as soon as it is there, so that memory for two is enough.
     EXPERIMENTAL_ACCUMULATE_N : int
         The same as `EXPERIMENTAL_TREE`.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> x = fo.Variable(2.0)
+    >>> fo.gradients(x * 3.0 + x, x, aggregation_method=fo.AggregationMethod.EXPERIMENTAL_TREE)
+    [array(4., dtype=float32)]
     """
 
     ADD_N = 0

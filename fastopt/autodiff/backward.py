@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt.autodiff.aggregation import Terms, is_running
+from fastopt.autodiff.aggregation import Patch, Terms, is_running
 from fastopt.autodiff.fitting import fit, seed
 from fastopt.autodiff.primitives import is_inexact
 from fastopt.autodiff.recording import executing_eagerly
@@ -251,8 +251,15 @@ def _pull(operation: Any, node: Node, argnums: Sequence[int], g: Any) -> Sequenc
         return operation.pull(node, argnums, g)
     if not operation.holomorphic:
         raise TypeError(f"{operation.name} is not differentiated for complex arguments")
-    terms = operation.pull(node, argnums, np.conjugate(g))
-    return [None if term is None else np.conjugate(term) for term in terms]
+    return [_conjugate(term) for term in operation.pull(node, argnums, np.conjugate(g))]
+
+
+def _conjugate(term: Any) -> Any:
+    if term is None:
+        return None
+    if isinstance(term, Patch):
+        return Patch(term.index, np.conjugate(term.values), term.repeats)
+    return np.conjugate(term)
 
 
 def backward_in_order(

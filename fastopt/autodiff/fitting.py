@@ -26,9 +26,7 @@ def fit(term: Any, parent: Any, operation: Any, argnum: int) -> Any:
     if isinstance(term, IndexedSlices):
         return _fit_slices(term, parent, operation, argnum)
     if isinstance(term, Patch):
-        if term.values.dtype != parent.dtype:
-            term = Patch(term.index, term.values.astype(parent.dtype), term.repeats)
-        return term
+        return term  # Indexing changes no dtype.
     if type(term) is not np.ndarray and not isinstance(term, np.generic):
         term = np.asarray(term)
     shape = parent.shape

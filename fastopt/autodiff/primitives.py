@@ -155,7 +155,7 @@ class Primitive:
             if len(argnums) < len(values):
                 for i, value in enumerate(values):
                     if type(value) is np.ndarray and i not in kept and i not in argnums:
-                        values[i] = None if self.elementwise else Form(value)
+                        values[i] = None if self.elementwise else Form(value.shape, value.dtype)
             elif not kept:
                 saved = parents
             if saved is values:
@@ -443,6 +443,19 @@ def defvjp_argnums(
     reads : iterable of int, optional
         The positions of the arguments whose values the derivatives read, -1 standing for the
         result. All by default.
+
+    Examples
+    --------
+    >>> from fastopt.autodiff import Tensor, defvjp_argnums, gradients, primitive
+    >>> @primitive
+    ... def product(x, y):
+    ...     return x * y
+    >>> defvjp_argnums(
+    ...     product, lambda argnums, ans, args, kwargs: lambda g: [g * args[1 - i] for i in argnums]
+    ... )
+    >>> x, y = Tensor(3.0), Tensor(5.0)
+    >>> gradients(product(x, y), [x, y])
+    [array(5.), array(3.)]
     """
     made = _primitive_of(function)
     made.joint = maker

@@ -29,7 +29,30 @@ HANDLERS: dict[Any, Callable[..., Any]] = {}
 next_id = count().__next__
 
 
-class Node:
+class Form:
+    """Shape and dtype of an array whose values a derivative does not need."""
+
+    __slots__ = ("shape", "dtype")
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        size = 1
+        for n in self.shape:
+            size *= n
+        return size
+
+
+class Node(Form):
     """One recorded operation.
 
     A node refers to its inputs, never to its output, so a graph has no cycles and is freed as soon
@@ -64,8 +87,6 @@ class Node:
         "args",
         "kwargs",
         "ans",
-        "shape",
-        "dtype",
         "reads",
     )
 
@@ -81,6 +102,8 @@ class Node:
         dtype: np.dtype[Any],
         reads: tuple[tuple[Any, int], ...],
     ) -> None:
+        self.shape = shape
+        self.dtype = dtype
         self.id = next_id()
         self.operation = operation
         self.argnums = argnums
@@ -88,45 +111,7 @@ class Node:
         self.args = args
         self.kwargs = kwargs
         self.ans = ans
-        self.shape = shape
-        self.dtype = dtype
         self.reads = reads
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes of the result."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements of the result."""
-        size = 1
-        for n in self.shape:
-            size *= n
-        return size
-
-
-class Form:
-    """Shape and dtype of an array whose values a derivative does not need."""
-
-    __slots__ = ("shape", "dtype")
-
-    def __init__(self, array: Array) -> None:
-        self.shape = array.shape
-        self.dtype = array.dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        size = 1
-        for n in self.shape:
-            size *= n
-        return size
 
 
 def value_of(x: Any) -> Any:
@@ -248,6 +233,11 @@ class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
     Objects may be keys of dicts, sets and weak dicts, since two that are alive never have the same
     hash, and an object compared to itself is true. But ``x in some_list`` compares elements and
     should be ``any(x is y for y in some_list)``.
+
+    What NumPy does not hand to these objects sees their value alone, and no gradient comes back
+    from it: methods of plain arrays (``array.dot(x)``; write ``np.dot(array, x)``), assignment into
+    plain arrays (``array[0] = x``), ``np.array([x, y])`` (write ``np.stack([x, y])``), ``float(x)``
+    and ``math.exp(x)``.
 
     A subclass that owns storage gives `_read`, `dtype`, `shape`, and where it can `_read_rows`. It
     raises its `_version` by one whenever its values change in place.

@@ -187,6 +187,12 @@ def test_logaddexp_far_out(x, y, expected):
     assert gradients(np.logaddexp(a, y), a)[0] == expected
 
 
+def test_logaddexp_of_infinities():
+    a = Tensor([-np.inf, -np.inf, 1.0])
+    (g,) = gradients(np.logaddexp(a, np.array([-np.inf, 0.0, -np.inf])), a)
+    np.testing.assert_array_equal(g, [0.0, 0.0, 1.0])
+
+
 CLIPS = {
     "both": lambda x: np.clip(x, -0.5, 0.5),
     "low": lambda x: np.clip(x, -0.5, None),
@@ -289,8 +295,21 @@ def test_sign_has_a_gradient_of_zero():
     np.testing.assert_array_equal(gradients(np.sign(x) * x, x)[0], [1.0, -1.0])
 
 
+def test_astype():
+    check(lambda x: (x * 2).astype(x.dtype), normal(3))
+    x = Tensor(np.ones(3, np.float32))
+    y = x.astype(np.float64)
+    assert y.dtype == np.float64
+    assert gradients(y * 2, x)[0].dtype == np.float32
+    assert type(x.astype(np.int64)) is np.ndarray
+    if hasattr(np, "astype"):
+        assert np.astype(x, np.float16).dtype == np.float16
+
+
 def test_out_is_refused():
     x = Tensor([1.0, 2.0])
+    with pytest.raises(TypeError, match=r"numpy.clip: out= is not supported"):
+        np.clip(x, 0.0, 1.0, np.zeros(2))
     out = np.zeros(2)
     with pytest.raises(TypeError, match=r"numpy.exp: out= is not supported"):
         np.exp(x, out=out)

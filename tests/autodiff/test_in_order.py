@@ -158,6 +158,45 @@ def test_gradients_that_are_views_of_a_variable():
     np.testing.assert_array_equal(found[1], expected)
 
 
+def test_slices_that_are_views_of_a_variable():
+    from fastopt.indexed_slices import IndexedSlices
+
+    w, table = Variable(np.ones((1, 2))), Variable(np.zeros((3, 2)))
+
+    @custom_gradient
+    def lends_its_value(table):
+        return table * 1.0, lambda dy: IndexedSlices(w._read(), [1])
+
+    with Recording():
+        h = lends_its_value(table)
+        loss = np.sum(h) + np.sum(w)
+    for position, g in backward_in_order([loss], [w, table]):
+        if position == 0:
+            w.assign(np.full((1, 2), np.nan))
+        else:
+            np.testing.assert_array_equal(g.to_dense(), [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+
+
+def test_options_are_looked_into():
+    from fastopt.autodiff import defvjp, primitive
+
+    @primitive
+    def weighted(x, options=None):
+        return x * options["weights"]
+
+    defvjp(weighted, lambda ans, x, options=None: lambda g: g * options["weights"])
+    w, x = Variable(np.array([2.0, 3.0])), Variable(np.ones(2))
+    with Recording():
+        loss = np.sum(weighted(np.exp(x), options={"weights": w._read()}) + w)
+    expected = backward([loss], [x])[0]
+    # The gradient of w is complete first, but the derivative of `weighted` reads its storage.
+    for position, g in backward_in_order([loss], [w, x]):
+        if position == 0:
+            w.assign([np.nan, np.nan])
+        else:
+            np.testing.assert_array_equal(g, expected)
+
+
 def test_intermediate_tensors_are_handed_out_too():
     x = Variable([1.0, 2.0])
     y = x * 3

@@ -208,6 +208,8 @@ def test_take_errors():
         np.take(x, [0.0])
     with pytest.raises(ValueError, match="mode must be"):
         np.take(x, [0], mode="other")
+    with pytest.raises(TypeError, match="numpy.compress: out="):
+        np.compress([True, False], x, 0, np.zeros((1, 3)))
     with pytest.raises(TypeError, match="numpy.take: out="):
         np.take(x, [0], out=np.zeros(1))
     with pytest.raises(np.exceptions.AxisError):
@@ -238,3 +240,20 @@ def test_many_rows_need_no_table_each():
 def test_integer_and_boolean_arrays_have_no_gradient():
     x = Variable(np.arange(3))
     assert type(x[[0, 1]]) is np.ndarray
+
+
+def test_patches_are_cast():
+    """The gradient of a float32 tensor is float32 where a float64 result was indexed."""
+    x = Tensor(np.ones(3, np.float32))
+    y = x[1:] * np.ones(2)
+    assert y.dtype == np.float64
+    (g,) = gradients(y, x)
+    assert g.dtype == np.float32
+    np.testing.assert_array_equal(g, [0.0, 1.0, 1.0])
+
+
+def test_float16_tables():
+    x = Variable(np.ones((3, 2), np.float16))
+    (g,) = gradients(np.sum(x[[0, 0]]) + np.sum(x * 1.0), x)
+    assert g.dtype == np.float16
+    np.testing.assert_array_equal(g, [[3.0, 3.0], [1.0, 1.0], [1.0, 1.0]])

@@ -232,3 +232,14 @@ def test_norm_errors():
 def test_out_is_refused(f):
     with pytest.raises(TypeError, match="out= is not supported"):
         f(Tensor(np.ones(2)), np.ones(2), np.zeros(()))
+
+
+def test_norm_of_order_zero_counts():
+    result = np.linalg.norm(Tensor([1.0, 0.0, 2.0]), 0)
+    assert not isinstance(result, Tensor)
+    assert result == 2.0
+
+
+def test_einsum_out_is_refused():
+    with pytest.raises(TypeError, match="numpy.einsum: out="):
+        np.einsum("i->", Tensor(np.ones(2)), out=np.zeros(()))

@@ -211,6 +211,29 @@ def test_keywords_of_numpy_functions():
     np.testing.assert_array_equal(gradients(np.tensordot(x, b=x), x)[0], np.full((2, 3), 2.0))
 
 
+def test_keyword_of_a_function_without_signature():
+    f = primitive(dict)
+    with pytest.raises(TypeError, match="cannot be a differentiable object"):
+        f(x=Variable(1.0))
+
+
+def test_defvjp_takes_numpy_functions_that_are_recorded():
+    from fastopt.autodiff.tensor import HANDLERS
+
+    before = HANDLERS[np.exp].vjps[0]
+    defvjp(np.exp, before)
+    assert HANDLERS[np.exp].vjps[0] is before
+
+
+def test_results_of_objects_are_refused():
+    @primitive
+    def f(x):
+        return np.array([object()])
+
+    with pytest.raises(TypeError, match="array of objects"):
+        f(Variable(1.0))
+
+
 def test_defvjp_wants_a_primitive():
     with pytest.raises(TypeError, match="is not a recorded function"):
         defvjp(lambda x: x, None)

@@ -78,6 +78,8 @@ SHAPES = {
     "pad": (lambda x: np.pad(x, 1), (2, 3)),
     "pad each": (lambda x: np.pad(x, ((1, 0), (2, 3))), (2, 3)),
     "pad value": (lambda x: np.pad(x, 2, constant_values=7.0), (3,)),
+    "swapaxes method": (lambda x: x.swapaxes(0, 1), (2, 3)),
+    "copy": (lambda x: x.copy(), (2, 3)),
     "pad edge": (lambda x: np.pad(x, ((0, 2), (1, 1)), mode="edge"), (2, 3)),
     "pad reflect": (lambda x: np.pad(x, 2, mode="reflect"), (3, 4)),
     "pad symmetric": (lambda x: np.pad(x, (1, 2), mode="symmetric"), (4,)),
@@ -213,3 +215,15 @@ def test_functions_that_look_at_the_shape_alone():
         assert made.shape == (2, 3)
         assert made.dtype == np.float32
     assert np.result_type(x, np.float64) == np.float64
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.3.0", reason="NumPy 2.3 takes dicts")
+def test_pad_by_axis():
+    check(lambda x: np.pad(x, {0: 1, -1: (0, 2)}), normal(2, 3))
+
+
+def test_functions_of_plain_arrays_stay_plain():
+    """Arguments may be differentiable in a place that carries no gradient."""
+    ids = Variable(np.array([1, 0]))
+    for result in (np.take(np.ones(3), ids), np.take_along_axis(np.ones(2), ids, 0)):
+        assert type(result) is np.ndarray

@@ -24,25 +24,16 @@ def explicit(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     ranks : sequence of int
         The number of axes of each operand.
 
-    Raises
-    ------
-    ValueError
-        If the subscripts do not fit the operands.
+    Returns
+    -------
+    list of str, str
+        One letter for each axis. That the subscripts fit the operands is taken for granted.
     """
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
-    if len(terms) != len(ranks):
-        raise ValueError(
-            f"numpy.einsum: {subscripts!r} names {len(terms)} operands, got {len(ranks)}"
-        )
     unused = [c for c in string.ascii_letters if c not in text]
-    widths = []
-    for term, rank in zip(terms, ranks, strict=True):
-        letters = term.replace("...", "")
-        if "." in letters or ("..." not in term and len(letters) != rank) or len(letters) > rank:
-            raise ValueError(f"numpy.einsum: {term!r} of {subscripts!r} does not fit {rank} axes")
-        widths.append(rank - len(letters))
+    widths = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
     widest = max(widths)
     # Broadcast axes are aligned at the right.
     ellipsis = "".join(unused[:widest])
