@@ -44,7 +44,6 @@ def trace(
     aggregation_method: Any,
     grad_loss: Any,
     require_dtypes: Callable[[list[Any]], None],
-    scale: Callable[[Any], Any] | None = None,
 ) -> Traced:
     """Check the arguments and, if the loss is a callable, run it.
 
@@ -52,20 +51,15 @@ def trace(
     ----------
     require_dtypes : callable
         Called with a list of things that must have one of the optimizer's dtypes.
-    scale : callable, optional
-        Applied to the loss: to that of a callable after the call, since the call may decide about
-        it.
     """
     if callable(loss):
-        return _trace_callable(loss, var_list, gate_gradients, aggregation_method, grad_loss, scale)
+        return _trace_callable(loss, var_list, gate_gradients, aggregation_method, grad_loss)
     if executing_eagerly():
         raise RuntimeError(
             "with eager execution the loss must be a function without arguments: nothing outside"
             " of it is"
             f" recorded, got {shown(loss)}"
         )
-    if scale is not None:
-        loss = scale(loss)
     _require_gate(gate_gradients)
     _require_array(loss, "loss")
     require_dtypes([loss])
@@ -86,7 +80,6 @@ def _trace_callable(
     gate_gradients: Any,
     aggregation_method: Any,
     grad_loss: Any,
-    scale: Callable[[Any], Any] | None,
 ) -> Traced:
     _require_gate(gate_gradients)
     _require_aggregation(aggregation_method)
@@ -98,8 +91,6 @@ def _trace_callable(
         for x in xs or ():
             recording.watch(x)
         loss = function()
-        if scale is not None:
-            loss = scale(loss)
     if xs is None:
         xs = [x for x in recording.watched if x._trainable]
     if isinstance(loss, Differentiable):
