@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import doctest
 import json
 import math
 import pickle
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -450,3 +452,30 @@ def test_copied_optimizer() -> None:
         other_opt.apply_gradients([(np.full(3, 2.0), other_v)], global_step=step)
         np.testing.assert_array_equal(v, other_v)
         assert opt.get_slot(v, "m") is not other_opt.get_slot(other_v, "m")
+
+
+# ---------------------------------------------------------------------- in the docs
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def test_documentation_runs() -> None:
+    with fo.Graph().as_default():
+        failures, examples = doctest.testfile(str(DOCS / "schedules.md"), module_relative=False)
+    assert examples > 10 and failures == 0
+
+
+def test_documentation_shows_every_schedule() -> None:
+    text = (DOCS / "schedules.md").read_text()
+    assert all(f"`{name}`" in text for name in schedules.__all__ if name != "Schedule")
+    plots = runpy.run_path(str(DOCS / "plot_schedules.py"))
+    drawn = {
+        type(schedule).__name__
+        for panels in plots["FIGURES"].values()
+        for curves in panels.values()
+        for schedule in curves.values()
+    }
+    assert drawn == set(EXAMPLES)
+    for name in plots["FIGURES"]:
+        assert (plots["IMAGES"] / f"schedules_{name}.svg").is_file()
+        assert f"images/schedules_{name}.svg" in text
