@@ -1,4 +1,4 @@
-"""README's Python blocks run, one after the other, and print what README says they print."""
+"""The Python blocks of README and the docs run, one after the other, and print what is said."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 import fastopt as fo
 
 ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", "docs/errors.md", "docs/gradients.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
@@ -35,10 +38,12 @@ def run(code: str, namespace: dict[str, object]) -> str:
     return re.sub(r"\b0x[0-9a-f]+", "0x...", output.getvalue())
 
 
-def test_readme_runs() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_page_runs(page: str) -> None:
+    fo.reset_default_graph()
     threads = fo.get_num_threads()
     namespace: dict[str, object] = {}
-    python = blocks((ROOT / "README.md").read_text())
+    python = blocks((ROOT / page).read_text())
     try:
         for code, expected in python:
             if "import torch" in code and importlib.util.find_spec("torch") is None:
@@ -50,15 +55,21 @@ def test_readme_runs() -> None:
                 assert " ".join(printed.split()) == " ".join(expected.split()), code
     finally:
         fo.set_num_threads(threads)
-    assert len(python) == (ROOT / "README.md").read_text().count("```python") > 0
+        fo.reset_default_graph()
 
 
-def test_links_lead_somewhere() -> None:
-    text = (ROOT / "README.md").read_text()
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("http")]
-    assert links
-    for link in links:
-        assert (ROOT / link).exists(), link
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_found(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert len(blocks(text)) == text.count("```python") > 0
+
+
+@pytest.mark.parametrize("page", [*PAGES, "examples/README.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    path = ROOT / page
+    for link in re.findall(r"\]\(([^)]+)\)", path.read_text()):
+        if not link.startswith("http"):
+            assert (path.parent / link.partition("#")[0]).exists(), link
 
 
 def test_every_rule_is_in_the_table() -> None:
@@ -67,5 +78,3 @@ def test_every_rule_is_in_the_table() -> None:
     text = (ROOT / "README.md").read_text()
     listed = set(re.findall(r"^\| `(\w+Optimizer)\(", text, re.M))
     assert listed == set(optimizers.__all__)
-
-
