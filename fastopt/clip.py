@@ -8,6 +8,8 @@ gives its numbers.
 Sums of squares are taken in float64 and in a fixed order: a norm has the same bits for every number
 of threads, and squares of float32 numbers do not overflow. Where squares of float64 numbers would,
 the norm is computed again from scaled numbers.
+
+Gradients of bfloat16 are computed, and come back, in float32, which holds them exactly.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from fastopt._arrays import contiguous, shown
+from fastopt._arrays import contiguous, is_bfloat16, shown
 from fastopt._kernels._aggregate import sum_of_squares
 from fastopt._scaling import times
 from fastopt._validate import Constraint, Real, accept_all
@@ -369,7 +369,7 @@ def scale_loss(loss: Any, scale: float) -> Any:
     if callable(loss) and not hasattr(loss, "dtype"):
         return lambda: scale_loss(loss(), scale)
     dtype = getattr(loss, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind != "f":
+    if not isinstance(dtype, np.dtype) or not (dtype.kind == "f" or is_bfloat16(dtype)):
         return loss
     return loss * dtype.type(scale)
 
@@ -471,8 +471,8 @@ def _unscaled(gradient: Any, factor: float, dtype: Any) -> Gradient:
         if gradient.dtype.itemsize < 4:
             gradient = gradient.astype(np.float32).coalesce()
         return _narrowed(gradient._with_values(times(gradient.values, factor)), target)
-    if target.itemsize > gradient.dtype.itemsize:
-        gradient = gradient.astype(target)
+    if gradient.dtype.itemsize < 4:
+        gradient = gradient.astype(np.float32)
     return _narrowed(times(gradient, factor), target)
 
 
@@ -498,6 +498,8 @@ def _is_finite(gradient: Any) -> bool:
         gradient = as_gradient(gradient)
     sparse = isinstance(gradient, IndexedSlices)
     values = gradient.values if sparse else gradient
+    if is_bfloat16(values.dtype):
+        values = values.astype(np.float32)
     if values.dtype.kind != "f":  # integers of the caller's: nothing of them is infinite
         return as_gradient(gradient) is not None
     # One pass without temporaries tells most cases: a sum of squares is finite if all elements are,

@@ -234,6 +234,14 @@ def test_unscale(dtype: Any, scale: float) -> None:
     np.testing.assert_allclose(sparse.values, exact, rtol=2 * np.finfo(dtype).eps)
 
 
+def test_unscale_array_likes() -> None:
+    got, scalar = ls.unscale_gradients([[2.0, 4.0], 3], 2.0)
+    np.testing.assert_array_equal(got, [1.0, 2.0])
+    assert scalar == 1.5
+    with pytest.raises(TypeError, match="gradient must hold real numbers"):
+        ls.unscale_gradients(["text"], 2.0)
+
+
 def test_unscale_to_master_weights() -> None:
     """What is too small for 16 bits is there in float32."""
     tiny = np.full(2, 5e-4, np.float16)
@@ -245,6 +253,19 @@ def test_unscale_to_master_weights() -> None:
     (wide,) = ls.unscale_gradients([s], 2.0**15, np.float32)
     assert isinstance(wide, IndexedSlices) and wide.dtype == np.float32
     np.testing.assert_allclose(wide.values, [[1e-3 / 2**15]], rtol=1e-3)
+
+
+def test_bfloat16() -> None:
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    dense = np.array([1.0, -3.0, 1e38], bfloat16)
+    (narrow,), (wide,) = (ls.unscale_gradients([dense], 4.0, d) for d in (None, np.float32))
+    assert narrow.dtype == bfloat16 and wide.dtype == np.float32  # type: ignore[union-attr]
+    np.testing.assert_array_equal(wide, dense.astype(np.float32) / 4)
+    np.testing.assert_array_equal(narrow, (dense.astype(np.float32) / 4).astype(bfloat16))
+    assert ls.all_finite([dense]) and not ls.all_finite([np.array([1.0, np.nan], bfloat16)])
+    assert not ls.all_finite([np.array([-np.inf], bfloat16)])
+    scaled = ls.scale_loss(dense, 2.0)
+    assert scaled.dtype == bfloat16 and float(scaled[1]) == -6.0
 
 
 def test_sum_of_repeated_rows_beyond_float16() -> None:
