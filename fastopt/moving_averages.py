@@ -25,7 +25,7 @@ _DECAY = Real(ge=0, le=1)
 _COUNT = Real(ge=0)
 # Logarithms are counted from anew beyond this, so that their differences stay exact to 1e-13.
 _FAR = 1024.0
-# Elements that are brought up to date at once, so that a large table needs no large temporaries.
+# Elements that are worked on at once, so that temporaries stay small and in cache.
 _BLOCK = 1 << 16
 
 
@@ -338,8 +338,8 @@ class _FunctionAverage:
     """The average of what a function returns, which begins at 0."""
 
     def __init__(self, value: Array, name: str) -> None:
-        self.shadow = Variable(np.zeros_like(value), False, name, copy=False)
-        self.biased = np.zeros_like(value)
+        self.shadow = Variable(np.zeros(value.shape, value.dtype), False, name, copy=False)
+        self.biased = np.zeros(value.shape, value.dtype)
         self.weight = 0.0  # how much of the average is not the 0 of the beginning
 
     def follow(self, value: Array, decay: float, zero_debias: bool) -> None:
@@ -406,7 +406,7 @@ def assign_moving_average(
             return variable.assign(average)
         state = _BIASED.get(variable)
         if state is None:
-            state = _BIASED[variable] = (np.zeros_like(new), np.zeros(()))
+            state = _BIASED[variable] = (np.zeros(new.shape, new.dtype), np.zeros(()))
         biased, weight = state
         _move(biased, new, decay)
         weight += (1.0 - weight) * (1.0 - decay)
@@ -417,11 +417,14 @@ _BIASED: WeakIdentityMap[Variable, tuple[Array, Array]] = WeakIdentityMap()
 
 
 def _move(average: Array, value: Array, decay: float) -> None:
-    """Move an average one step, in place; 16-bit numbers are computed in float32."""
+    """Move a contiguous average one step, in place; 16-bit numbers are computed in float32."""
     wide = np.float32 if average.dtype.itemsize < 4 else average.dtype.type
-    delta = np.subtract(average, value, dtype=wide)
-    delta *= wide(1.0 - decay)
-    np.subtract(average, delta, out=average, casting="same_kind")
+    share, averages, values = wide(1.0 - decay), average.reshape(-1), value.reshape(-1)
+    for start in range(0, averages.size, _BLOCK):
+        some = averages[start : start + _BLOCK]
+        delta = np.subtract(some, values[start : start + _BLOCK], dtype=wide)
+        delta *= share
+        np.subtract(some, delta, out=some, casting="same_kind")
 
 
 def _debiased(biased: Array, weight: float) -> Array:

@@ -168,6 +168,32 @@ def test_bare_function() -> None:
         assign_moving_average(np.zeros(2), [1, 2], 0.5)  # type: ignore[arg-type]
 
 
+def test_values_of_any_layout() -> None:
+    value = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    mean = Variable(np.zeros((2, 3)), name="mean")
+    for _ in range(2):
+        assign_moving_average(mean, value, 0.5)
+    np.testing.assert_allclose(mean, value, rtol=1e-15)
+    assign_moving_average(mean, -value, 0.5, zero_debias=False)
+    np.testing.assert_allclose(mean, np.zeros((2, 3)), atol=1e-15)
+    ema = ExponentialMovingAverage(0.5)
+
+    def function() -> np.ndarray:
+        return value
+
+    ema.apply([function])
+    np.testing.assert_allclose(ema.average(function), value / 2)
+
+
+def test_large_variables_are_averaged_in_parts() -> None:
+    v = Variable(np.zeros(150_000, np.float32), name="v")
+    ema = ExponentialMovingAverage(0.5)
+    ema.apply([v])
+    v.assign(np.arange(150_000, dtype=np.float32))
+    ema.apply([v])
+    np.testing.assert_array_equal(ema.average(v), v.numpy() / 2)
+
+
 def test_float16_is_computed_wider() -> None:
     v = Variable(np.array([1.0], np.float16), name="v")
     ema = ExponentialMovingAverage(0.5)
