@@ -26,6 +26,9 @@ Array = np.ndarray[Any, Any]
 HANDLERS: dict[Any, Callable[..., Any]] = {}
 """NumPy function or ufunc, or (ufunc, method name) -> what is called instead."""
 
+FINDERS: list[Callable[[np.ufunc], Callable[..., Any] | None]] = []
+"""Asked for the handler of a ufunc that is not in `HANDLERS`, for libraries imported later."""
+
 next_id = count().__next__
 
 
@@ -147,7 +150,8 @@ def holds_differentiable(x: Any) -> bool:
 def name_of(function: Any) -> str:
     """Return the name under which users know a function: ``numpy.linalg.svd``."""
     if isinstance(function, np.ufunc):
-        return f"numpy.{function.__name__}"
+        ours = getattr(np, function.__name__, None) is function
+        return f"numpy.{function.__name__}" if ours else function.__name__
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None) or repr(function)
     return f"{module}.{name}" if module else name
@@ -383,6 +387,8 @@ class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         handler = HANDLERS.get(ufunc if method == "__call__" else (ufunc, method))
+        if handler is None and method == "__call__":
+            handler = next(filter(None, (find(ufunc) for find in FINDERS)), None)
         if handler is not None:
             return handler(*inputs, **kwargs)
         if not current().records and not holds_differentiable(kwargs.get("out")):

@@ -85,6 +85,12 @@ def check(
                 atol=ATOL if exact else 1e-4,
                 err_msg=f"argument {i} in {np.dtype(dtype)}",
             )
+    # Of something computed: where the derivative of `f` reads no values, it sees a node.
+    leaves = [Tensor(a) if i in positions else a for i, a in enumerate(plain)]
+    given = [leaf_ * 1.0 if isinstance(leaf_, Tensor) else leaf_ for leaf_ in leaves]
+    again = gradients(f(*given), [leaves[i] for i in positions], grad_ys=weights)
+    for i, g in zip(positions, again, strict=True):
+        np.testing.assert_allclose(g, differences(f, plain, i, weights), rtol=RTOL, atol=ATOL)
     # One argument at a time: what the derivative of one reads must be kept even if no other is
     # wanted.
     for i in positions if len(positions) > 1 else ():

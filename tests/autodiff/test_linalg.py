@@ -243,3 +243,28 @@ def test_norm_of_order_zero_counts():
 def test_einsum_out_is_refused():
     with pytest.raises(TypeError, match="numpy.einsum: out="):
         np.einsum("i->", Tensor(np.ones(2)), out=np.zeros(()))
+
+
+def invertible(*shape):
+    return normal(*shape) + 3.0 * np.eye(shape[-1])
+
+
+SYSTEMS = [
+    ((3, 3), (3,)),
+    ((3, 3), (3, 2)),
+    ((2, 3, 3), (2, 3, 1)),
+    ((2, 3, 3), (3, 1)),
+    ((3, 3), (2, 3, 1)),
+    ((2, 3, 3), (3,)),
+]
+
+
+@pytest.mark.parametrize("shapes", SYSTEMS, ids=str)
+def test_solve(shapes):
+    check(np.linalg.solve, invertible(*shapes[0]), normal(*shapes[1]))
+
+
+@pytest.mark.parametrize("f", [np.linalg.inv, np.linalg.det])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2, 2)])
+def test_inverse_and_determinant(f, shape):
+    check(f, invertible(*shape))

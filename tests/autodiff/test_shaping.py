@@ -13,7 +13,6 @@ SHAPES = {
     "reshape -1": (lambda x: x.reshape(-1), (2, 3)),
     "reshape *": (lambda x: x.reshape(3, -1), (2, 3)),
     "reshape F": (lambda x: np.reshape(x, (3, 2), order="F"), (2, 3)),
-    "reshape keyword": (lambda x: np.reshape(x, shape=(3, 2)), (2, 3)),
     "reshape 0-d": (lambda x: np.reshape(x, (1, 1)), ()),
     "ravel": (np.ravel, (2, 3)),
     "ravel F": (lambda x: x.ravel("F"), (2, 3)),
@@ -220,6 +219,11 @@ def test_functions_that_look_at_the_shape_alone():
 @pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.3.0", reason="NumPy 2.3 takes dicts")
 def test_pad_by_axis():
     check(lambda x: np.pad(x, {0: 1, -1: (0, 2)}), normal(2, 3))
+
+
+@pytest.mark.skipif(np.lib.NumpyVersion(np.__version__) < "2.1.0", reason="NumPy 2.1 names")
+def test_reshape_by_keyword():
+    check(lambda x: np.reshape(x, shape=(3, 2)), normal(2, 3))
 
 
 def test_functions_of_plain_arrays_stay_plain():

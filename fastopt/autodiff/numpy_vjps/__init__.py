@@ -7,6 +7,7 @@ from fastopt.autodiff.numpy_vjps import (
     linalg,
     reductions,
     shaping,
+    special,
 )
 
-__all__ = ["einsum", "elementwise", "indexing", "linalg", "reductions", "shaping"]
+__all__ = ["einsum", "elementwise", "indexing", "linalg", "reductions", "shaping", "special"]

@@ -155,8 +155,6 @@ def take(
     ids = np.asarray(_plain_index(indices))
     if ids.size and ids.dtype.kind not in "iu":
         raise TypeError(f"numpy.take: indices must be integers, got dtype {ids.dtype}")
-    if not isinstance(a, Differentiable):
-        return np.take(a, ids, axis=axis, mode=mode)  # type: ignore[call-overload]
     if axis is None:
         a, axis = (a if a.ndim == 1 else np.reshape(a, -1)), 0
     axis = operator.index(axis)

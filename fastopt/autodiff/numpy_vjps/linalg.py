@@ -177,6 +177,45 @@ def kron(a: Any, b: Any) -> Any:
 HANDLERS[np.linalg.matmul] = HANDLERS[np.matmul]
 HANDLERS[np.linalg.tensordot] = HANDLERS[np.tensordot]
 
+# ---------------------------------------------------------------------- square matrices
+
+
+def _transposed(a: Any) -> Any:
+    return np.swapaxes(a, -1, -2)
+
+
+def _solve_a(ans: Any, a: Any, b: Any) -> Any:
+    def vjp(g: Any) -> Any:
+        g, x = (g[..., None], ans[..., None]) if b.ndim == 1 else (g, ans)
+        by_b = np.linalg.solve(_transposed(a), g)
+        return unbroadcast(-np.matmul(by_b, _transposed(x)), a.shape)
+
+    return vjp
+
+
+def _solve_b(ans: Any, a: Any, b: Any) -> Any:
+    def vjp(g: Any) -> Any:
+        if b.ndim > 1:
+            return unbroadcast(np.linalg.solve(_transposed(a), g), b.shape)
+        # A vector b stands for one column in each of a batch of systems.
+        by_b = np.linalg.solve(_transposed(a), g[..., None])[..., 0]
+        return unbroadcast(by_b, b.shape)
+
+    return vjp
+
+
+define(np.linalg.solve, _solve_a, _solve_b, reads=("ans a", "a"))
+define(
+    np.linalg.inv,
+    lambda ans, a: lambda g: -np.matmul(np.matmul(_transposed(ans), g), _transposed(ans)),
+    reads=("ans",),
+)
+define(
+    np.linalg.det,
+    lambda ans, a: lambda g: (g * ans)[..., None, None] * _transposed(np.linalg.inv(a)),
+    reads=("ans a",),
+)
+
 # ---------------------------------------------------------------------- norms
 
 
