@@ -23,6 +23,9 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
 
 def fit(term: Any, parent: Any, operation: Any, argnum: int) -> Any:
     """Give a gradient the dtype and shape of what it belongs to."""
+    if type(term) is np.ndarray and term.shape == parent.shape and term.dtype == parent.dtype:
+        if term.dtype.kind != "c":
+            return term  # By far the most frequent case.
     if isinstance(term, IndexedSlices):
         return _fit_slices(term, parent, operation, argnum)
     if isinstance(term, Patch):

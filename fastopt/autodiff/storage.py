@@ -32,6 +32,9 @@ _NO_MEMORY = (
 )
 
 
+_FREQUENT = frozenset((type(None), Node, Form, int, float, bool, str))
+
+
 def saved_arrays(node: Node) -> list[Array] | None:
     """Return the arrays that the derivative of a node may read, or None if it may read anything."""
     if node.operation.opaque:
@@ -40,6 +43,8 @@ def saved_arrays(node: Node) -> list[Array] | None:
     stack: list[Any] = [node.ans, *node.args, *node.kwargs.values()]
     while stack:
         item = stack.pop()
+        if type(item) in _FREQUENT:
+            continue
         if isinstance(item, np.ndarray):
             if item.size:
                 arrays.append(item)
