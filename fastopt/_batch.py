@@ -15,6 +15,7 @@ from fastopt.indexed_slices import IndexedSlices
 
 if TYPE_CHECKING:
     from fastopt._pairs import Pair
+    from fastopt.graph import Graph
     from fastopt.optimizer import Optimizer
     from fastopt.variable import Variable
 
@@ -29,6 +30,12 @@ class Batch(Protocol):
 
     def run(self, optimizer: Any) -> Outcome:
         """Update everything; return what the hooks returned, rows and dense parameters updated."""
+
+
+class KeptBatch(Batch, Protocol):
+    """A batch of variables that is kept from step to step."""
+
+    graph: Graph
 
     def release(self) -> None:
         """Let go of the gradients without running."""
@@ -70,9 +77,6 @@ class HookBatch:
             constrain(var)
             ops.append(op)
         return ops, rows, parameters
-
-    def release(self) -> None:
-        self._pairs = []
 
 
 def constrain(var: Variable) -> None:

@@ -59,10 +59,10 @@ class WeakIdentityMap(MutableMapping[K, T]):
 
     def __getitem__(self, key: K) -> T:
         self._settle()
-        ref, value = self._items[id(key)]
-        if ref() is not key:
+        entry = self._items.get(id(key))
+        if entry is None or entry[0]() is not key:  # another object may have had this id
             raise KeyError(key)
-        return value
+        return entry[1]
 
     def __delitem__(self, key: K) -> None:
         self[key]
@@ -134,6 +134,10 @@ class CallState(threading.local):
     journal: Journal | None = None
     graph: Graph | None = None
     step: Variable | None = None  # the global_step of the call, for schedules
+
+    def forget(self) -> None:
+        """End the call."""
+        self.graph = self.step = None
 
 
 class SlotKeeper:

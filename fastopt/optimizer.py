@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastopt import _loss, _pairs
-from fastopt._batch import Batch, HookBatch, Outcome
+from fastopt._batch import Batch, HookBatch, KeptBatch, Outcome
 from fastopt._slots import Journal, SlotKeeper
 from fastopt.autodiff import backward, backward_in_order, executing_eagerly
 from fastopt.graph import get_default_graph
@@ -78,7 +78,7 @@ class Optimizer(SlotKeeper):
     ...         self._step_size = self._call_if_callable(self._learning_rate)
     ...     def _apply_dense(self, grad, var):
     ...         var.assign_sub(self._step_size * np.sign(grad))
-    >>> v = fo.Variable([1.0, 2.0], name="v")
+    >>> v = fo.Variable(np.array([1.0, 2.0]), name="v")
     >>> done = SignDescent(0.5).minimize(lambda: np.sum(v * v))
     >>> v.numpy()
     array([0.5, 1.5])
@@ -165,7 +165,7 @@ class Optimizer(SlotKeeper):
         --------
         >>> import numpy as np
         >>> import fastopt as fo
-        >>> w = fo.Variable([3.0, 4.0], name="w")
+        >>> w = fo.Variable(np.array([3.0, 4.0]), name="w")
         >>> opt = fo.GradientDescentOptimizer(0.25)
         >>> for _ in range(3):
         ...     done = opt.minimize(lambda: np.sum(w * w))
@@ -242,7 +242,7 @@ class Optimizer(SlotKeeper):
         --------
         >>> import numpy as np
         >>> import fastopt as fo
-        >>> w = fo.Variable([3.0, 4.0], name="w")
+        >>> w = fo.Variable(np.array([3.0, 4.0]), name="w")
         >>> fo.GradientDescentOptimizer(0.1).compute_gradients(lambda: np.sum(w * w))[0][0]
         array([6., 8.])
         """
@@ -322,21 +322,28 @@ class Optimizer(SlotKeeper):
     # ------------------------------------------------------------------ the course of a step
 
     def _apply(self, pairs: list[Any], global_step: Variable | None, name: str | None) -> Operation:
-        self._call.step = global_step
-        batch = self._bind(pairs)
-        if batch is None:
-            batch = self._make_ready(pairs, global_step)
-        else:
-            try:
-                if global_step is not None and self._known_step() is not global_step:
-                    _pairs.require_step(global_step)
-                    self._known_step = weakref.ref(global_step)
-                self._prepare()
-            except BaseException:
-                batch.release()
-                raise
-        ops, rows, parameters = self._run(batch)
-        return self._conclude(ops, batch.refs, rows, parameters, global_step, name)
+        call = self._call
+        call.step = global_step
+        try:
+            kept = self._bind(pairs)
+            batch: Batch
+            if kept is None:
+                batch = self._make_ready(pairs, global_step)
+            else:
+                batch = kept
+                call.graph = kept.graph
+                try:
+                    if global_step is not None:
+                        self._require_step(global_step)
+                    self._prepare()
+                except BaseException:
+                    kept.release()
+                    raise
+            ops, rows, parameters = self._run(batch)
+            step = self._conclude(ops, global_step, name)
+        finally:
+            call.forget()
+        return self._record(name, batch.refs, rows, parameters, step)
 
     def _run(self, batch: Batch) -> Outcome:
         if not self._use_locking:
@@ -346,7 +353,7 @@ class Optimizer(SlotKeeper):
                 stack.enter_context(lock)
             return batch.run(self)
 
-    def _bind(self, pairs: list[Any]) -> Batch | None:
+    def _bind(self, pairs: list[Any]) -> KeptBatch | None:
         """Return a batch made in an earlier step, if it takes these gradients as they are.
 
         The short way of a step, for subclasses that have one; ``None`` leads the long way.
@@ -362,7 +369,7 @@ class Optimizer(SlotKeeper):
         variables = [var for _, var in good]
         self._require_updatable(variables)
         if global_step is not None:
-            _pairs.require_step(global_step)
+            self._require_step(global_step)
         memory = _pairs.require_storage(variables, self._slots_of(variables))
         good = list(memory.apart(good))
         with self._state_lock, self._creating(variables) as journal:
@@ -375,28 +382,36 @@ class Optimizer(SlotKeeper):
         return HookBatch(pairs, journal)
 
     def _conclude(
+        self, ops: Sequence[Any], global_step: Variable | None, name: str | None
+    ) -> int | float | None:
+        """Finish the step and count it."""
+        if global_step is None:
+            self._finish(ops, self._name if name is None else name)
+            return None
+        self._finish(ops, "update")
+        return advance(global_step)
+
+    def _record(
         self,
-        ops: Sequence[Any],
+        name: str | None,
         refs: tuple[weakref.ref[Variable], ...],
         rows: int,
         parameters: int,
-        global_step: Variable | None,
-        name: str | None,
+        step: int | float | None,
     ) -> Operation:
-        """Finish the step, count it, and write its record."""
-        step = None
+        """Write the record of a step."""
         if name is None:
             name = self._name
-        if global_step is None:
-            self._finish(ops, name)
-        else:
-            self._finish(ops, "update")
-            step = _advance(global_step)
-        self._call.graph = self._call.step = None
         operation = Operation(name, type(self).__name__, refs, rows, parameters, step)
         if not executing_eagerly():
             get_default_graph()._set_train_op(operation)
         return operation
+
+    def _require_step(self, global_step: Variable) -> None:
+        """Check a step counter, unless it is the one that was checked last."""
+        if self._known_step() is not global_step:
+            _pairs.require_step(global_step)
+            self._known_step = weakref.ref(global_step)
 
     def _halves_are_ours(self) -> bool:
         """Whether `minimize` may do without the two methods that it is made of."""
@@ -440,13 +455,17 @@ class Optimizer(SlotKeeper):
             raise _pairs.no_gradients(xs, loss)
         self._require_updatable(variables)
         if global_step is not None:
-            _pairs.require_step(global_step)
+            self._require_step(global_step)
         memory = _pairs.require_storage(variables)
-        self._call.step = global_step
         ops: list[Any] = []
         refs: list[weakref.ref[Variable]] = []
         rows = parameters = 0
-        with self._state_lock if self._use_locking else contextlib.nullcontext():
+        call = self._call
+        call.step = global_step
+        with contextlib.ExitStack() as stack:
+            stack.callback(call.forget)
+            if self._use_locking:
+                stack.enter_context(self._state_lock)
             with self._state_lock, self._creating(variables) as journal:
                 self._create_slots(variables)
                 self._prepare()
@@ -470,7 +489,8 @@ class Optimizer(SlotKeeper):
                 if not ops:
                     journal.undo()
                 raise
-            return self._conclude(ops, tuple(refs), rows, parameters, global_step, name)
+            step = self._conclude(ops, global_step, name)
+        return self._record(name, tuple(refs), rows, parameters, step)
 
     # ------------------------------------------------------------------ hooks for rules
 
@@ -555,7 +575,7 @@ class Optimizer(SlotKeeper):
         self._assert_valid_dtypes(variables)
 
 
-def _advance(global_step: Variable) -> int | float:
+def advance(global_step: Variable) -> int | float:
     """Add one to a step counter, in its own dtype, and return what it is then."""
     counter = global_step._storage
     with global_step._lock:

@@ -7,14 +7,10 @@ The first call with a list of variables goes the long way of `Optimizer`: it che
 makes the slots, and ends with a `Plan`, which holds what was found out about the variables. Plans
 are kept. A later call with the same variables whose gradients fit exactly takes a plan and goes
 straight to the kernel, with no work in Python for each pair.
-
-A plan serves one thread at a time. So plans are kept in lists, from which a thread takes one and to
-which it brings it back; threads that apply at once have a plan each.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -22,14 +18,18 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fastopt import _pairs
-from fastopt._batch import Batch, HookBatch, Outcome, constrain, ordered_locks
+from fastopt._batch import Batch, HookBatch
 from fastopt._kernels import _memory
 from fastopt._kernels._plan import Plan
 from fastopt._kernels.rules import RULES
+from fastopt._pairs import Pair
 from fastopt._slots import CallState, Journal
 from fastopt._validate import Constraint, Real, accept_all
+from fastopt.graph import Graph
 from fastopt.indexed_slices import IndexedSlices
-from fastopt.optimizer import Optimizer
+from fastopt.operation import Operation
+from fastopt.optimizer import Optimizer, advance
+from fastopt.optimizers._plans import PlanBatch, Plans, RepeatedBatch, rounds
 from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
 
@@ -37,7 +37,6 @@ Array = np.ndarray[Any, Any]
 Scalars = tuple[float, ...]
 
 _KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-_NO_PAIRS: list[Any] = []
 _MOST_PLANS = 16  # of one key; enough for as many threads to apply at once without making new ones
 _HOOKS = (
     "_create_slots",
@@ -74,93 +73,7 @@ class _KernelCallState(CallState):
     """Also the hyperparameters of the step, and what the rule makes of them."""
 
     values: Mapping[str, Any] = {}
-    scalars: Scalars | list[Scalars] = ()
-
-
-class _Plans(dict[tuple[int, int], list["PlanBatch"]]):
-    """Batches that wait to be used, by number of pairs and id of the first variable."""
-
-    __slots__ = ("__weakref__",)
-
-
-class PlanBatch:
-    """Some variables, each once, with a plan for them."""
-
-    __slots__ = ("bound", "constrained", "graph", "key", "locks", "ops", "plan", "plans", "refs")
-
-    def __init__(self, plan: Plan, variables: Sequence[Variable], plans: _Plans) -> None:
-        self.plan = plan
-        self.key = (len(variables), id(variables[0]))
-        self.locks = ordered_locks(variables)
-        self.ops = (None,) * len(variables)
-        self.constrained = any(var.constraint is not None for var in variables)
-        self.graph = variables[0].graph
-        self.plans = plans
-        self.bound: list[Any] = _NO_PAIRS
-        key, shelf = self.key, weakref.ref(plans)
-
-        def forget(_: Any) -> None:
-            # A plan holds on to the memory of its variables; it must go with the first of them.
-            if (known := shelf()) is not None:
-                known.pop(key, None)
-
-        self.refs = tuple(weakref.ref(var, forget) for var in variables)
-
-    def bind(self, pairs: list[Any]) -> bool:
-        """Take the gradients, if they and the variables fit the plan exactly."""
-        if self.plan.bind(pairs):
-            self.bound = pairs
-            return True
-        return False
-
-    def run(self, optimizer: KernelOptimizer) -> Outcome:
-        """Update the variables and bring the plan back."""
-        plan = self.plan
-        try:
-            plan.run(optimizer._call.scalars)
-            for pair in self.bound:
-                pair[1]._version += 1
-            if self.constrained:
-                for pair in self.bound:
-                    constrain(pair[1])
-            return self.ops, plan.rows_touched, plan.dense_parameters
-        finally:
-            self.release()
-
-    def release(self) -> None:
-        """Let go of the gradients and bring the plan back."""
-        self.plan.release()
-        self.bound = _NO_PAIRS
-        waiting = self.plans.get(self.key)
-        if waiting is not None:  # else one of the variables is gone
-            waiting.append(self)
-
-
-class RepeatedBatch:
-    """Pairs that name a variable more than once: batches that run one after the other."""
-
-    __slots__ = ("_batches", "locks", "refs")
-
-    def __init__(self, batches: list[PlanBatch], variables: Sequence[Variable]) -> None:
-        self._batches = batches
-        self.refs = tuple(weakref.ref(var) for var in variables)
-        self.locks = ordered_locks(variables)
-
-    def run(self, optimizer: KernelOptimizer) -> Outcome:
-        """Update the variables, each as often as it is named."""
-        ops: tuple[Any, ...] = ()
-        rows = parameters = 0
-        for batch in self._batches:
-            more_ops, more_rows, more_parameters = batch.run(optimizer)
-            ops += more_ops
-            rows += more_rows
-            parameters += more_parameters
-        return ops, rows, parameters
-
-    def release(self) -> None:
-        """Let go of the gradients and bring the plans back."""
-        for batch in self._batches:
-            batch.release()
+    scalars: Scalars = ()
 
 
 class KernelOptimizer(Optimizer):
@@ -183,6 +96,7 @@ class KernelOptimizer(Optimizer):
     _slot_table: ClassVar[tuple[Slot, ...]] = ()
     _untouched: ClassVar[Literal["skip", "update"]] = "skip"
     _hooks_are_ours: ClassVar[bool] = True
+    _steps_are_ours: ClassVar[bool] = True
 
     _call: _KernelCallState
 
@@ -190,9 +104,8 @@ class KernelOptimizer(Optimizer):
         super().__init_subclass__(**kwargs)
         # A module of this package fills in hooks in a way that plans know of; anybody else's are
         # called.
-        cls._hooks_are_ours = all(
-            _defining_module(cls, hook).partition(".")[0] == "fastopt" for hook in _HOOKS
-        )
+        cls._hooks_are_ours = all(_is_ours(cls, hook) for hook in _HOOKS)
+        cls._steps_are_ours = all(_is_ours(cls, hook) for hook in ("_prepare", "_finish"))
 
     def __init__(self, use_locking: bool, name: str, **hyperparameters: Any) -> None:
         super().__init__(use_locking, name)
@@ -207,7 +120,7 @@ class KernelOptimizer(Optimizer):
     def _make_transient(self) -> None:
         super()._make_transient()
         self._call = _KernelCallState()
-        self._plans = _Plans()
+        self._plans = Plans()
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -220,9 +133,20 @@ class KernelOptimizer(Optimizer):
         """Return the name of the rule on the kernels' page."""
         raise NotImplementedError
 
-    def _scalars(self, values: Mapping[str, Any]) -> Scalars:
-        """Return the scalars of the rule for one step, from the values of the hyperparameters."""
+    def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
+        """Return the scalars of the rule for one step.
+
+        Parameters
+        ----------
+        values : mapping
+            The hyperparameters at this step.
+        graph : Graph
+            That of the variables, to which non-slot variables belong.
+        """
         raise NotImplementedError
+
+    def _advance(self, values: Mapping[str, Any], graph: Graph) -> None:
+        """Advance what counts calls, after all variables have been updated."""
 
     # ------------------------------------------------------------------ hooks of Optimizer
 
@@ -243,8 +167,11 @@ class KernelOptimizer(Optimizer):
 
     def _prepare(self) -> None:
         call = self._call
-        call.values = values = self._values() if self._varying else self._hyperparameters
-        call.scalars = self._scalars(values)
+        call.values = self._values(call.step)
+        call.scalars = self._scalars(call.values, self._non_slot_graph())
+
+    def _finish(self, update_ops: Sequence[Any], name_scope: str) -> None:
+        self._advance(self._call.values, self._non_slot_graph())
 
     def _apply_dense(self, grad: Array, var: Variable) -> None:
         self._apply_alone(grad, var)
@@ -252,14 +179,40 @@ class KernelOptimizer(Optimizer):
     def _apply_sparse(self, grad: IndexedSlices, var: Variable) -> None:
         self._apply_alone(grad, var)
 
-    # ------------------------------------------------------------------ the short way and the long
-    # way
+    # ------------------------------------------------------------------ the short way
 
-    def _values(self) -> Mapping[str, Any]:
+    def _apply(self, pairs: list[Any], global_step: Variable | None, name: str | None) -> Operation:
+        if not self._steps_are_ours or self._use_locking:
+            return super()._apply(pairs, global_step, name)
+        batch = self._bind(pairs)
+        if batch is None:
+            return super()._apply(pairs, global_step, name)
+        # The same course as there, without what is for hooks of others.
+        step = None
+        graph = batch.graph
+        plan = batch.plan
+        try:
+            if global_step is not None and self._known_step() is not global_step:
+                self._require_step(global_step)
+            values = self._values(global_step) if self._varying else self._hyperparameters
+            plan.run(self._scalars(values, graph))
+            for pair in pairs:
+                pair[1]._version += 1
+            self._advance(values, graph)
+            if global_step is not None:
+                step = advance(global_step)
+            rows, parameters = plan.rows_touched, plan.dense_parameters
+        finally:
+            batch.release()
+        return self._record(name, batch.refs, rows, parameters, step)
+
+    def _values(self, global_step: Variable | None) -> Mapping[str, Any]:
         """Return the hyperparameters as they are at this step, checked."""
+        if not self._varying:
+            return self._hyperparameters
         values = self._hyperparameters.copy()
         for name in self._varying:
-            kept = at_step(values[name], self._call.step)
+            kept = at_step(values[name], global_step)
             values[name] = self._constraints[name].read(type(self).__name__, name, kept)
         return values
 
@@ -274,31 +227,31 @@ class KernelOptimizer(Optimizer):
         # A constraint needs a look at the kind of each gradient.
         if not batch.constrained and batch.plan.bind(pairs):
             batch.bound = pairs
-            self._call.graph = batch.graph
             return batch
         batch.release()
         return None
 
-    def _batch(self, pairs: list[_pairs.Pair], journal: Journal | None = None) -> Batch:
+    # ------------------------------------------------------------------ the long way
+
+    def _batch(self, pairs: list[Pair], journal: Journal | None = None) -> Batch:
         if not self._hooks_are_ours:
             return HookBatch(pairs, journal)
-        rounds = _rounds(pairs)
-        batches = [self._planned(each) for each in rounds]
+        batches = [self._planned(each) for each in rounds(pairs)]
         return (
             batches[0] if len(batches) == 1 else RepeatedBatch(batches, [var for _, var in pairs])
         )
 
-    def _planned(self, pairs: list[_pairs.Pair]) -> PlanBatch:
+    def _planned(self, pairs: list[Pair]) -> PlanBatch:
         """Return a batch for checked pairs of distinct variables, with the gradients bound."""
         key = (len(pairs), id(pairs[0][1]))
         unfit: list[PlanBatch] = []
         try:
-            while waiting := self._plans.get(key):
-                batch = waiting.pop()
+            while True:
+                batch = self._plans[key].pop()
                 if batch.bind(pairs):
                     return batch
                 unfit.append(batch)
-        except IndexError:  # another thread took the last one
+        except LookupError:  # none is left
             pass
         finally:
             for other in reversed(unfit[:_MOST_PLANS]):
@@ -357,26 +310,7 @@ class KernelOptimizer(Optimizer):
             )
 
 
-def _rounds(pairs: list[_pairs.Pair]) -> list[list[_pairs.Pair]]:
-    """Split pairs into lists that name a variable once each, keeping the order for every variable.
-
-    Variables share no memory, so the order between them is free.
-    """
-    if len({id(var) for _, var in pairs}) == len(pairs):
-        return [pairs]
-    times: dict[int, int] = {}
-    rounds: list[list[_pairs.Pair]] = []
-    for pair in pairs:
-        nth = times.get(id(pair[1]), 0)
-        times[id(pair[1])] = nth + 1
-        if nth == len(rounds):
-            rounds.append([])
-        rounds[nth].append(pair)
-    return rounds
-
-
-def _defining_module(cls: type, name: str) -> str:
-    for base in cls.__mro__:
-        if name in vars(base):
-            return base.__module__
-    raise AttributeError(name)
+def _is_ours(cls: type, name: str) -> bool:
+    """Whether a method comes from this package."""
+    owner = next(base for base in cls.__mro__ if name in vars(base))
+    return owner.__module__.partition(".")[0] == "fastopt"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastopt._validate import Real
+from fastopt.graph import Graph
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
 
 
@@ -78,5 +79,5 @@ class AdagradOptimizer(KernelOptimizer):
     def _rule(self) -> str:
         return "adagrad"
 
-    def _scalars(self, values: Mapping[str, Any]) -> Scalars:
+    def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
         return (values["learning_rate"],)

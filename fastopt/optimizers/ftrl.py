@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastopt._validate import Real, Text
+from fastopt.graph import Graph
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
 
 
@@ -120,7 +121,7 @@ class FtrlOptimizer(KernelOptimizer):
         power = self._hyperparameters["learning_rate_power"]
         return "ftrl" if type(power) is float and power == -0.5 else "ftrl_power"
 
-    def _scalars(self, values: Mapping[str, Any]) -> Scalars:
+    def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
         rate = values["learning_rate"]
         scalars = (
             1.0 / rate,

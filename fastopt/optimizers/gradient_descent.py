@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastopt._validate import Real
+from fastopt.graph import Graph
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars
 from fastopt.variable import Variable
@@ -52,7 +53,7 @@ class GradientDescentOptimizer(KernelOptimizer):
     def _rule(self) -> str:
         return "gradient_descent"
 
-    def _scalars(self, values: Mapping[str, Any]) -> Scalars:
+    def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
         return (values["learning_rate"],)
 
     def _apply_sparse_duplicate_indices(self, grad: IndexedSlices, var: Variable) -> Any:

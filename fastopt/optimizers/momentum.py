@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastopt._validate import Flag, Real
+from fastopt.graph import Graph
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
 
 
@@ -83,5 +84,5 @@ class MomentumOptimizer(KernelOptimizer):
     def _rule(self) -> str:
         return "momentum_nesterov" if self._hyperparameters["use_nesterov"] else "momentum"
 
-    def _scalars(self, values: Mapping[str, Any]) -> Scalars:
+    def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
         return values["learning_rate"], values["momentum"]
