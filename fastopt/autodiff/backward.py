@@ -196,8 +196,7 @@ def _reachable(y_keys: Sequence[Any], stopped: set[int]) -> list[Node]:
                 raise RuntimeError(
                     f"{leaf.name!r} was changed after {node.operation.name} had read it, so that "
                     "gradients would mix old and new values: record the loss again, or give it "
-                    "as a "
-                    "callable"
+                    "as a callable"
                 )
         if id(node) not in stopped:
             for parent in node.parents:
@@ -225,9 +224,8 @@ def _steps(nodes: list[Node], wanted: set[int], stopped: set[int]) -> list[Step]
             if missing is not None:
                 raise LookupError(
                     f"no gradient is defined for argument {missing} of {node.operation.name}, "
-                    "which "
-                    "lies between ys and xs; define it with defvjp, or hold it constant with "
-                    "stop_gradient"
+                    "which lies between ys and xs; define it with defvjp, or hold it constant "
+                    "with stop_gradient"
                 )
             steps.append((node, argnums, parents))
     steps.reverse()
@@ -384,8 +382,7 @@ def gradients(
     if executing_eagerly():
         raise RuntimeError(
             "gradients() differentiates recorded graphs, and in eager mode nothing is recorded: "
-            "give "
-            "the loss as a callable to Optimizer.compute_gradients, or use graph_mode()"
+            "give the loss as a callable to Optimizer.compute_gradients, or use graph_mode()"
         )
     zero = str(getattr(unconnected_gradients, "value", unconnected_gradients))
     if zero not in ("none", "zero"):

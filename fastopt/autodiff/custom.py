@@ -147,8 +147,7 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
             names = ", ".join(dict.fromkeys(x.name for x in observed.read))
             raise TypeError(
                 f"{name}: reads {names} without being given it; pass variables as arguments, or "
-                "they "
-                "would get no gradient"
+                "they would get no gradient"
             )
         operation = _CustomGradient(name, result[1], len(args))
         return operation.record(args, {}, result[0])

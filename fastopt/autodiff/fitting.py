@@ -75,8 +75,7 @@ def seed(y: Differentiable, grad_y: Any, position: int) -> Any:
         if y.dtype.kind == "c":
             raise TypeError(
                 f"gradients of complex tensors must set grad_ys (ys[{position}] is {y.name!r} of "
-                "dtype "
-                f"{y.dtype})"
+                f"dtype {y.dtype})"
             )
         return np.ones(y.shape, y.dtype) if y.shape else y.dtype.type(1)
     if isinstance(grad_y, IndexedSlices):
@@ -87,8 +86,7 @@ def seed(y: Differentiable, grad_y: Any, position: int) -> Any:
         kind = "complex" if y.dtype.kind == "c" else "real"
         raise TypeError(
             f"grad_ys[{position}] has dtype {g.dtype}, but ys[{position}], {y.name!r} of dtype "
-            f"{y.dtype}, "
-            f"needs a {kind} one"
+            f"{y.dtype}, needs a {kind} one"
         )
     if g.shape != y.shape:
         raise ValueError(

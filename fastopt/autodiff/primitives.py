@@ -235,8 +235,8 @@ class Primitive:
                 return value_of(x)
             raise TypeError(
                 f"{self.name}: argument {i} is a {type(x).__name__} that holds differentiable "
-                "objects, "
-                "which cannot be recorded; join them with np.stack or np.concatenate first"
+                "objects, which cannot be recorded; join them with np.stack or np.concatenate "
+                "first"
             )
         return np.asarray(x) if self.elementwise else x
 

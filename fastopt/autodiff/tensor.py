@@ -161,9 +161,8 @@ def unsupported(what: str) -> TypeError:
     """Return the error for a function that autodiff does not know."""
     return TypeError(
         f"{what} has no recorded form: its derivative is not known to fastopt. Call it on plain "
-        "arrays "
-        "(np.asarray(x), without gradient), write it with supported functions, or teach it with "
-        "fastopt.primitive and fastopt.defvjp"
+        "arrays (np.asarray(x), without gradient), write it with supported functions, or teach "
+        "it with fastopt.primitive and fastopt.defvjp"
     )
 
 
@@ -211,8 +210,7 @@ def _in_place(symbol: str) -> Any:
     def refuse(self: Any, other: Any) -> NoReturn:
         raise TypeError(
             f"{self!r} {symbol}= value is not recorded: write x = x {symbol} value for a new "
-            "tensor, or "
-            "change a variable with assign, assign_add or assign_sub"
+            "tensor, or change a variable with assign, assign_add or assign_sub"
         )
 
     return refuse
@@ -325,8 +323,7 @@ class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise TypeError(
             f"{self!r} does not support item assignment: build a new value (np.where, "
-            "np.concatenate), "
-            "or change a variable with assign, assign_add or assign_sub"
+            "np.concatenate), or change a variable with assign, assign_add or assign_sub"
         )
 
     # ------------------------------------------------------------------ leaving the graph
