@@ -322,28 +322,29 @@ class Optimizer(SlotKeeper):
     # ------------------------------------------------------------------ the course of a step
 
     def _apply(self, pairs: list[Any], global_step: Variable | None, name: str | None) -> Operation:
-        call = self._call
-        call.step = global_step
+        self._call.step = global_step
         try:
-            kept = self._bind(pairs)
-            batch: Batch
-            if kept is None:
-                batch = self._make_ready(pairs, global_step)
-            else:
-                batch = kept
-                call.graph = kept.graph
-                try:
-                    if global_step is not None:
-                        self._require_step(global_step)
-                    self._prepare()
-                except BaseException:
-                    kept.release()
-                    raise
+            batch = self._kept(pairs, global_step) or self._make_ready(pairs, global_step)
             ops, rows, parameters = self._run(batch)
             step = self._conclude(ops, global_step, name)
         finally:
-            call.forget()
+            self._call.forget()
         return self._record(name, batch.refs, rows, parameters, step)
+
+    def _kept(self, pairs: list[Any], global_step: Variable | None) -> Batch | None:
+        """Return a batch made in an earlier step, if it takes these gradients; ready to run."""
+        kept = self._bind(pairs)
+        if kept is None:
+            return None
+        try:
+            if global_step is not None:
+                self._require_step(global_step)
+            self._call.graph = kept.graph
+            self._prepare()
+        except BaseException:
+            kept.release()
+            raise
+        return kept
 
     def _run(self, batch: Batch) -> Outcome:
         if not self._use_locking:
@@ -366,6 +367,9 @@ class Optimizer(SlotKeeper):
         What this creates goes again if it raises.
         """
         good = _pairs.checked(pairs, self._label())
+        kept = self._kept(good, global_step)  # now that gradients are converted, and None left out
+        if kept is not None:
+            return kept
         variables = [var for _, var in good]
         self._require_updatable(variables)
         if global_step is not None:

@@ -503,6 +503,44 @@ def test_the_short_way_is_taken_and_means_the_same(monkeypatch: pytest.MonkeyPat
     assert v.numpy().tolist() == [-2, -2] and w.numpy().ravel().tolist() == [0, 0, -2]
 
 
+def test_a_kept_plan_serves_what_must_be_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    optimizer = fo.AdamOptimizer()
+    v, w = fo.Variable(np.zeros(2)), fo.Variable(np.zeros(3, np.float32))
+    good = [(np.ones(2), v), (np.ones(3, np.float32), w)]
+    optimizer.apply_gradients(good)
+
+    def checks(*_: Any) -> Any:
+        raise AssertionError("checked the variables again")
+
+    monkeypatch.setattr(optimizer, "_require_updatable", checks)
+    optimizer.apply_gradients([list(pair) for pair in good])
+    optimizer.apply_gradients([good[0], (None, fo.Variable(0.0)), (np.ones(3), w)])
+    optimizer.apply_gradients(pair for pair in good)
+    assert optimizer._get_non_slot_variable("beta1_power").numpy() == pytest.approx(0.9**5)
+    with pytest.raises(TypeError, match="global_step"):
+        optimizer.apply_gradients([good[0], (np.ones(3), w)], global_step=0)
+    optimizer.apply_gradients(good)
+    assert sum(len(waiting) for waiting in optimizer._plans.values()) == 1
+
+
+def test_gradients_that_pass_the_checks_but_not_the_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refuses:
+        def __init__(self, *_: Any) -> None: ...
+
+        def bind(self, pairs: Any) -> bool:
+            return False
+
+    v = fo.Variable(np.ones(2), name="v")
+    monkeypatch.setattr("fastopt.optimizers._kernel_optimizer.Plan", Refuses)
+    optimizer = fo.MomentumOptimizer(1.0, 0.9)
+    before = state_of(optimizer, v)
+    with pytest.raises(RuntimeError, match="please report this.*float64.*\\(2,\\)"):
+        optimizer.apply_gradients([(np.ones(2), v)])
+    assert state_of(optimizer, v) == before
+
+
 def test_lists_of_variables_that_begin_alike_have_their_own_plans() -> None:
     optimizer = fo.MomentumOptimizer(1.0, 0.5)
     a, b, c = (fo.Variable(np.zeros(2)) for _ in range(3))

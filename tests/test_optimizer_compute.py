@@ -370,3 +370,19 @@ def test_a_class_may_allow_fewer_dtypes(v: Any) -> None:
 def test_valid_dtypes_of_the_base_class() -> None:
     names = [str(dtype) for dtype in fo.Optimizer(False, "base")._valid_dtypes()]
     assert [name for name in names if name != "bfloat16"] == ["float16", "float32", "float64"]
+
+
+def test_a_complex_loss_is_refused(v: Any) -> None:
+    z = fo.Tensor(np.array([1j, 2j]))
+    with pytest.raises(ValueError, match="the loss must be real, .* returned dtype complex128"):
+        OPT.compute_gradients(lambda: z * v, [v])
+    with pytest.raises(ValueError, match="Invalid type complex128"):
+        OPT.compute_gradients(z * v, [v])
+
+
+def test_what_cannot_be_made_an_array_is_refused(v: Any) -> None:
+    ragged = [[1.0], [2.0, 3.0]]
+    with pytest.raises(TypeError, match="must return a Tensor or a number"):
+        OPT.compute_gradients(lambda: ragged, [v])
+    with pytest.raises(TypeError, match="grad_loss must be an array of real numbers"):
+        OPT.compute_gradients(lambda: v * v, [v], grad_loss=ragged)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fastopt as fo
-from tests.optimizer_db import fresh_graph, state_of
+from fastopt.optimizers._kernel_optimizer import KernelOptimizer
+from tests.optimizer_db import RECORDS, fresh_graph, state_of
 
 __all__ = ["fresh_graph"]
 
@@ -325,8 +326,6 @@ def test_a_class_of_ours_may_have_a_hook_replaced() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_hooks_of_ours_called_one_by_one_give_the_same_bits(dtype: Any) -> None:
-    from tests.optimizer_db import RECORDS
-
     rng = np.random.default_rng(7)
     for record in RECORDS:
 
@@ -378,3 +377,13 @@ def test_slots_of_a_subclass_are_made_in_every_call() -> None:
     for _ in range(3):
         optimizer.apply_gradients([(np.ones(2), v)])
     assert optimizer.get_slot(v, "seen").numpy().tolist() == [3, 3]
+
+
+def test_a_rule_of_the_kernels_must_be_named() -> None:
+    class Nameless(KernelOptimizer):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Nameless doesn't name its rule"):
+        Nameless(False, "nameless")
+    with pytest.raises(NotImplementedError, match="FtrlOptimizer doesn't give the scalars"):
+        KernelOptimizer._scalars(fo.FtrlOptimizer(0.1), {}, fo.get_default_graph())

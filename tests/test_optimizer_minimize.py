@@ -280,3 +280,30 @@ def test_a_class_that_overrides_a_half_gets_it_called_with_every_gate(v: Any) ->
         v.assign([1.0, 2.0])
         Halved(0.5).minimize(lambda: np.sum(v * v), gate_gradients=gate)
         assert v.numpy().tolist() == [0.5, 1.0]
+
+
+def without_gradient() -> Any:
+    @fo.custom_gradient
+    def blocked(x: Any) -> Any:
+        return x * 1.0, lambda g: None
+
+    return blocked
+
+
+@every_gate
+def test_a_path_that_yields_no_gradient(v: Any, gate: int) -> None:
+    blocked = without_gradient()
+    w = fo.Variable(np.ones(2), name="w")
+    optimizer = fo.MomentumOptimizer(0.25, 0.9)
+    with pytest.raises(ValueError, match="No gradients provided for any variable"):
+        optimizer.minimize(lambda: np.sum(blocked(v)), gate_gradients=gate)
+    assert optimizer.get_slot_names() == []
+    optimizer.minimize(lambda: np.sum(blocked(v)) + np.sum(w * w), gate_gradients=gate)
+    assert v.numpy().tolist() == [1.0, 2.0] and w.numpy().tolist() == [0.5, 0.5]
+
+
+@every_gate
+def test_a_loss_that_leads_to_nothing_listed(v: Any, gate: int) -> None:
+    w = fo.Variable(np.ones(2), name="w")
+    with pytest.raises(ValueError, match=r"No gradients provided for any variable: \['w'\]"):
+        fo.AdamOptimizer().minimize(lambda: np.sum(v), var_list=[w], gate_gradients=gate)

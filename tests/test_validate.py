@@ -118,6 +118,7 @@ def test_what_a_callable_raises_comes_through() -> None:
         (np.array(True), None),
         (np.array(1j), None),
         (np.array(None), None),
+        (np.zeros((), [("field", float)]), None),
         (np.datetime64("2020-01-01"), None),
         (float, None),
     ],

@@ -120,18 +120,19 @@ class KernelOptimizer(Optimizer):
     def _make_transient(self) -> None:
         super()._make_transient()
         self._call = _KernelCallState()
+        self._is_plain = self._hooks_are_ours and self._steps_are_ours and not self._use_locking
         self._plans = Plans()
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        del state["_plans"]
+        del state["_plans"], state["_is_plain"]
         return state
 
     # ------------------------------------------------------------------ what a rule's class gives
 
     def _rule(self) -> str:
         """Return the name of the rule on the kernels' page."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} doesn't name its rule")
 
     def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
         """Return the scalars of the rule for one step.
@@ -143,7 +144,7 @@ class KernelOptimizer(Optimizer):
         graph : Graph
             That of the variables, to which non-slot variables belong.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} doesn't give the scalars of its rule")
 
     def _advance(self, values: Mapping[str, Any], graph: Graph) -> None:
         """Advance what counts calls, after all variables have been updated."""
@@ -182,29 +183,36 @@ class KernelOptimizer(Optimizer):
     # ------------------------------------------------------------------ the short way
 
     def _apply(self, pairs: list[Any], global_step: Variable | None, name: str | None) -> Operation:
-        if not self._steps_are_ours or self._use_locking:
-            return super()._apply(pairs, global_step, name)
-        batch = self._bind(pairs)
-        if batch is None:
-            return super()._apply(pairs, global_step, name)
-        # The same course as there, without what is for hooks of others.
-        step = None
-        graph = batch.graph
-        plan = batch.plan
-        try:
-            if global_step is not None and self._known_step() is not global_step:
-                self._require_step(global_step)
-            values = self._values(global_step) if self._varying else self._hyperparameters
-            plan.run(self._scalars(values, graph))
-            for pair in pairs:
-                pair[1]._version += 1
-            self._advance(values, graph)
-            if global_step is not None:
-                step = advance(global_step)
-            rows, parameters = plan.rows_touched, plan.dense_parameters
-        finally:
-            batch.release()
-        return self._record(name, batch.refs, rows, parameters, step)
+        # The course of `Optimizer._apply` without what is there for hooks of others. This is what a
+        # step of many small variables consists of, so it is written out.
+        first = pairs[0]
+        if self._is_plain and type(first) is tuple and len(first) == 2:
+            waiting = self._plans.get((len(pairs), id(first[1])))
+            batch = _taken(waiting) if waiting else None
+            if waiting is not None and batch is not None:
+                plan = batch.plan
+                try:
+                    # A constraint needs a look at the kind of each gradient.
+                    if not batch.constrained and plan.bind(pairs):
+                        step = None
+                        if global_step is not None:
+                            self._require_step(global_step)
+                        values: Mapping[str, Any] = self._hyperparameters
+                        if self._varying:
+                            values = self._values(global_step)
+                        plan.run(self._scalars(values, batch.graph))
+                        for pair in pairs:
+                            pair[1]._version += 1
+                        self._advance(values, batch.graph)
+                        if global_step is not None:
+                            step = advance(global_step)
+                        return self._record(
+                            name, batch.refs, plan.rows_touched, plan.dense_parameters, step
+                        )
+                finally:
+                    plan.release()
+                    waiting.append(batch)
+        return super()._apply(pairs, global_step, name)
 
     def _values(self, global_step: Variable | None) -> Mapping[str, Any]:
         """Return the hyperparameters as they are at this step, checked."""
@@ -220,9 +228,8 @@ class KernelOptimizer(Optimizer):
         first = pairs[0]
         if type(first) is not tuple or len(first) != 2 or not self._hooks_are_ours:
             return None
-        try:
-            batch = self._plans[len(pairs), id(first[1])].pop()
-        except LookupError:
+        batch = _taken(self._plans.get((len(pairs), id(first[1])), []))
+        if batch is None:
             return None
         # A constraint needs a look at the kind of each gradient.
         if not batch.constrained and batch.plan.bind(pairs):
@@ -246,13 +253,10 @@ class KernelOptimizer(Optimizer):
         key = (len(pairs), id(pairs[0][1]))
         unfit: list[PlanBatch] = []
         try:
-            while True:
-                batch = self._plans[key].pop()
+            while (batch := _taken(self._plans.get(key, []))) is not None:
                 if batch.bind(pairs):
                     return batch
                 unfit.append(batch)
-        except LookupError:  # none is left
-            pass
         finally:
             for other in reversed(unfit[:_MOST_PLANS]):
                 other.release()
@@ -308,6 +312,13 @@ class KernelOptimizer(Optimizer):
                 f" {var.dtype}, the dtype of"
                 f" variable {var.name!r}, but must be {constraint}"
             )
+
+
+def _taken(waiting: list[PlanBatch]) -> PlanBatch | None:
+    try:
+        return waiting.pop()
+    except IndexError:  # another thread was quicker
+        return None
 
 
 def _is_ours(cls: type, name: str) -> bool:
