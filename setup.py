@@ -58,7 +58,7 @@ DIRECTIVES = {
     "embedsignature": True,
 }
 
-CPLUSPLUS = {"_pool", "_grouping", "_plan", "_rows"}
+CPLUSPLUS = {"_pool", "_grouping", "_plan", "_rows", "_step_memory"}
 FUNCTIONS = ("sqrt", "pow", "fabs", "copysign", "flush", "fmax", "fmin", "exp", "log1p")
 
 

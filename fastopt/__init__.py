@@ -70,6 +70,7 @@ from fastopt.optimizers import (
     MomentumOptimizer,
 )
 from fastopt.sparse_product import sparse_matmul
+from fastopt.step_memory import cached_bytes, empty_cache, set_cache_limit
 from fastopt.threads import get_num_threads, num_threads, set_num_threads
 from fastopt.variable import Variable
 
@@ -99,6 +100,7 @@ __all__ = [
     "Variable",
     "__version__",
     "add_to_collection",
+    "cached_bytes",
     "assign_moving_average",
     "clip",
     "clip_by_average_norm",
@@ -113,6 +115,7 @@ __all__ = [
     "eager_mode",
     "embedding_lookup",
     "embedding_lookup_sparse",
+    "empty_cache",
     "enable_eager_execution",
     "executing_eagerly",
     "get_collection",
@@ -132,6 +135,7 @@ __all__ = [
     "reset_default_graph",
     "safe_embedding_lookup_sparse",
     "schedules",
+    "set_cache_limit",
     "set_num_threads",
     "show_config",
     "sparse_matmul",

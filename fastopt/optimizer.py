@@ -17,6 +17,7 @@ from fastopt.graph import get_default_graph
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.operation import Operation
 from fastopt.schedules.base import at_step
+from fastopt.step_memory import step_memory
 from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
@@ -50,10 +51,10 @@ class Optimizer(SlotKeeper):
     1. ``_create_slots(var_list)``: make the slots of these variables, unless they have them
        (`_zeros_slot`, `_get_or_make_slot`, `_get_or_make_slot_with_initializer`,
        `_create_non_slot_variable`);
-    2. ``_prepare()``: read the hyperparameters of this step (`_call_if_callable`); 3. for each pair
-    ``_apply_dense(grad, var)`` or ``_apply_sparse(slices, var)``. The slices list each
-       row once: ``_apply_sparse_duplicate_indices(slices, var)``, which may be overridden instead,
-       sums repeated rows first;
+    2. ``_prepare()``: read the hyperparameters of this step (`_call_if_callable`);
+    3. for each pair ``_apply_dense(grad, var)`` or ``_apply_sparse(slices, var)``. The slices list
+       each row once: ``_apply_sparse_duplicate_indices(slices, var)``, which may be overridden
+       instead, sums repeated rows first;
     4. ``_finish(update_ops, name)``, once.
 
     Gradients arrive as arrays of the variable's dtype and shape, to be read only; the rows of
@@ -173,9 +174,10 @@ class Optimizer(SlotKeeper):
         array([0.375, 0.5  ])
         """
         if _loss.is_gate(gate_gradients, Optimizer.GATE_NONE) and self._halves_are_ours():
-            return self._minimize_overlapped(
-                loss, global_step, var_list, aggregation_method, name, grad_loss
-            )
+            with step_memory():
+                return self._minimize_overlapped(
+                    loss, global_step, var_list, aggregation_method, name, grad_loss
+                )
         pairs = self.compute_gradients(
             loss,
             var_list=var_list,
@@ -246,15 +248,21 @@ class Optimizer(SlotKeeper):
         >>> fo.GradientDescentOptimizer(0.1).compute_gradients(lambda: np.sum(w * w))[0][0]
         array([6., 8.])
         """
-        traced = _loss.trace(
-            loss, var_list, gate_gradients, aggregation_method, grad_loss, self._assert_valid_dtypes
-        )
-        if traced.loss is None:
-            return [(None, x) for x in traced.xs]
-        gradients = backward(
-            [traced.loss], traced.xs, [traced.grad_loss], (), traced.aggregation_method
-        )
-        pairs = list(zip(gradients, traced.xs, strict=True))
+        with step_memory():
+            traced = _loss.trace(
+                loss,
+                var_list,
+                gate_gradients,
+                aggregation_method,
+                grad_loss,
+                self._assert_valid_dtypes,
+            )
+            if traced.loss is None:
+                return [(None, x) for x in traced.xs]
+            gradients = backward(
+                [traced.loss], traced.xs, [traced.grad_loss], (), traced.aggregation_method
+            )
+            pairs = list(zip(gradients, traced.xs, strict=True))
         self._assert_valid_dtypes([x for gradient, x in pairs if gradient is not None])
         return pairs
 
@@ -566,9 +574,8 @@ class Optimizer(SlotKeeper):
         for tensor in tensors:
             if tensor.dtype not in valid:
                 raise ValueError(
-                    f"Invalid type {tensor.dtype} for {getattr(tensor, 'name', tensor)!r},"
-                    " expected one of:"
-                    f" {', '.join(str(dtype) for dtype in valid)}"
+                    f"Invalid type {tensor.dtype} for {getattr(tensor, 'name', tensor)!r}, expected"
+                    f" one of: {', '.join(str(dtype) for dtype in valid)}"
                 )
 
     def _label(self) -> str:
