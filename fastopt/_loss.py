@@ -57,8 +57,7 @@ def trace(
     if executing_eagerly():
         raise RuntimeError(
             "with eager execution the loss must be a function without arguments: nothing outside"
-            " of it is"
-            f" recorded, got {shown(loss)}"
+            f" of it is recorded, got {shown(loss)}"
         )
     _require_gate(gate_gradients)
     _require_array(loss, "loss")
@@ -155,16 +154,16 @@ def _require_aggregation(method: Any) -> None:
         return
     if not isinstance(method, int | np.integer) or method not in AGGREGATION_METHODS:
         raise ValueError(
-            f"aggregation_method must be None or one of {list(AGGREGATION_METHODS)}"
-            f" (see AggregationMethod), got {shown(method)}"
+            f"aggregation_method must be None or one of {list(AGGREGATION_METHODS)} (see"
+            f" AggregationMethod), got {shown(method)}"
         )
 
 
 def _require_array(value: Any, name: str) -> None:
     if not isinstance(value, Differentiable | np.ndarray | np.generic):
         raise UnsupportedTypeError(
-            f"{name} must be a function without arguments or a Tensor computed from variables,"
-            f" got {shown(value)}"
+            f"{name} must be a function without arguments or a Tensor computed from variables, got"
+            f" {shown(value)}"
         )
 
 

@@ -46,8 +46,7 @@ def as_list(grads_and_vars: Any) -> list[Any]:
         if hasattr(grads_and_vars, "__next__"):
             hint = (
                 f" The {type(grads_and_vars).__name__} that was passed yields nothing more: if it"
-                " was read"
-                " before (printed, say), pass a list instead."
+                " was read before (printed, say), pass a list instead."
             )
         raise ValueError(f"No variables provided: grads_and_vars is empty.{hint}")
     return pairs
@@ -75,8 +74,7 @@ def checked(pairs: Sequence[Any], optimizer_name: str) -> list[Pair]:
     TypeError
         If a pair is none, a gradient cannot be one, a variable is none.
     ValueError
-        If a pair has not two items, shapes differ, there is no gradient at all, or two variables
-        share memory.
+        If a pair has not two items, shapes differ, or there is no gradient at all.
     IndexError
         If a row of a sparse gradient does not exist.
     NotImplementedError
@@ -124,15 +122,13 @@ def no_gradients(variables: Sequence[Any], loss: Any = None) -> ValueError:
         text += f" Integers have no gradient: {', '.join(whole)}."
     elif loss is None:
         text += (
-            " Every gradient is None, which means that the loss doesn't depend on these"
-            " variables, or that"
-            " what connects them was computed outside the loss."
+            " Every gradient is None, which means that the loss doesn't depend on these variables,"
+            " or that what connects them was computed outside the loss."
         )
     else:
         text += (
             f" The loss {shown(loss)} doesn't depend on them: it may read a copy made before"
-            " (`.numpy()`,"
-            " `np.array(v)`), or the variables it reads are not in the list."
+            " (`.numpy()`, `np.array(v)`), or the variables it reads are not in the list."
         )
     return ValueError(text)
 
@@ -156,9 +152,8 @@ def updatable(x: Any, optimizer_name: str) -> Variable:
     """Return `x`, which must be a variable and not a `Tensor`."""
     if not isinstance(x, Variable):
         raise NotImplementedError(
-            f"{optimizer_name} cannot update {shown(x)}: gradients with respect to a Tensor can"
-            " be computed,"
-            " but only a Variable can be updated"
+            f"{optimizer_name} cannot update {shown(x)}: gradients with respect to a Tensor can be"
+            " computed, but only a Variable can be updated"
         )
     return x
 
@@ -187,9 +182,8 @@ class Memory:
         for (_, stop, name), (start, _, other) in zip(ranges, ranges[1:], strict=False):
             if start < stop:
                 raise ValueError(
-                    f"variables {name!r} and {other!r} share memory: in one call each number may"
-                    " be updated"
-                    " through one variable only"
+                    f"variables {name!r} and {other!r} share memory: in one call each number may be"
+                    " updated through one variable only"
                 )
         self._ranges = [(start, stop) for start, stop, _ in ranges]
 

@@ -446,8 +446,8 @@ def test_the_operation_says_what_was_done() -> None:
     assert (done.sparse_rows, done.dense_parameters, done.step) == (3, 3, 2)
     assert done.variables == (table, bias)
     assert repr(done) == (
-        "<Operation 'train' GradientDescentOptimizer: 2 variables, 3 dense parameters,"
-        " 3 sparse rows, step 2>"
+        "<Operation 'train' GradientDescentOptimizer: 2 variables, 3 dense parameters, 3 sparse"
+        " rows, step 2>"
     )
 
 

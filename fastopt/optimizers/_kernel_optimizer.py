@@ -38,6 +38,7 @@ Scalars = tuple[float, ...]
 
 _KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 _MOST_PLANS = 16  # of one key; enough for as many threads to apply at once without making new ones
+_NONE: list[PlanBatch] = []
 _HOOKS = (
     "_create_slots",
     "_apply_dense",
@@ -79,17 +80,17 @@ class _KernelCallState(CallState):
 class KernelOptimizer(Optimizer):
     """Base class of the optimizers whose update is a rule of the kernels.
 
-    Class attributes of a subclass
-    ------------------------------
+    A subclass gives `_rule`, `_scalars` and, if it counts calls, `_advance`. One that overrides a
+    hook of `Optimizer` gets it called.
+
+    Attributes
+    ----------
     _constraints : mapping of str to Constraint
         What each hyperparameter may be. The names are those of the constructor's arguments.
     _slot_table : tuple of Slot
         The slots, in the order in which they are made; their names are those of the rule.
     _untouched : {"skip", "update"}
         What a sparse gradient means for rows that it doesn't list: "update" is a gradient of zero.
-
-    A subclass gives `_rule` and `_scalars`. One that overrides a hook of `Optimizer` gets it
-    called.
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
@@ -187,12 +188,11 @@ class KernelOptimizer(Optimizer):
         # step of many small variables consists of, so it is written out.
         first = pairs[0]
         if self._is_plain and type(first) is tuple and len(first) == 2:
-            waiting = self._plans.get((len(pairs), id(first[1])))
-            batch = _taken(waiting) if waiting else None
-            if waiting is not None and batch is not None:
+            waiting = self._plans.get((len(pairs), id(first[1])), _NONE)
+            batch = _taken(waiting)
+            if batch is not None:
                 plan = batch.plan
                 try:
-                    # A constraint needs a look at the kind of each gradient.
                     if not batch.constrained and plan.bind(pairs):
                         step = None
                         if global_step is not None:
@@ -228,12 +228,10 @@ class KernelOptimizer(Optimizer):
         first = pairs[0]
         if type(first) is not tuple or len(first) != 2 or not self._hooks_are_ours:
             return None
-        batch = _taken(self._plans.get((len(pairs), id(first[1])), []))
+        batch = _taken(self._plans.get((len(pairs), id(first[1])), _NONE))
         if batch is None:
             return None
-        # A constraint needs a look at the kind of each gradient.
-        if not batch.constrained and batch.plan.bind(pairs):
-            batch.bound = pairs
+        if batch.bind(pairs) and (not batch.constrained or _all_dense(pairs)):
             return batch
         batch.release()
         return None
@@ -253,7 +251,7 @@ class KernelOptimizer(Optimizer):
         key = (len(pairs), id(pairs[0][1]))
         unfit: list[PlanBatch] = []
         try:
-            while (batch := _taken(self._plans.get(key, []))) is not None:
+            while (batch := _taken(self._plans.get(key, _NONE))) is not None:
                 if batch.bind(pairs):
                     return batch
                 unfit.append(batch)
@@ -273,8 +271,8 @@ class KernelOptimizer(Optimizer):
         if not batch.bind(pairs):
             raise RuntimeError(
                 f"{type(self).__name__}: checked gradients do not fit the kernels; please report"
-                " this, with"
-                f" the dtypes and shapes of {[(var.dtype, var.shape) for var in variables]}"
+                " this, with the dtypes and shapes of"
+                f" {[(var.dtype, var.shape) for var in variables]}"
             )
         return batch
 
@@ -292,8 +290,7 @@ class KernelOptimizer(Optimizer):
             if var.dtype not in _KERNEL_DTYPES:
                 raise TypeError(
                     f"{type(self).__name__} updates variables of float32 and float64, variable"
-                    f" {var.name!r} has"
-                    f" dtype {var.dtype}"
+                    f" {var.name!r} has dtype {var.dtype}"
                 )
             for slot in self._slot_table:
                 if isinstance(slot.initial, str):
@@ -308,17 +305,21 @@ class KernelOptimizer(Optimizer):
             rounded = var.dtype.type(value)
         if not constraint.holds(float(rounded)):
             raise ValueError(
-                f"{type(self).__name__}: {hyperparameter} {value!r} is {rounded!r} in"
-                f" {var.dtype}, the dtype of"
-                f" variable {var.name!r}, but must be {constraint}"
+                f"{type(self).__name__}: {hyperparameter} {value!r} is {rounded!r} in {var.dtype},"
+                f" the dtype of variable {var.name!r}, but must be {constraint}"
             )
 
 
 def _taken(waiting: list[PlanBatch]) -> PlanBatch | None:
     try:
-        return waiting.pop()
+        return waiting.pop() if waiting else None
     except IndexError:  # another thread was quicker
         return None
+
+
+def _all_dense(pairs: list[Pair]) -> bool:
+    """Whether no gradient is sparse, which a variable with a constraint must not have."""
+    return all(isinstance(gradient, np.ndarray) for gradient, _ in pairs)
 
 
 def _is_ours(cls: type, name: str) -> bool:
