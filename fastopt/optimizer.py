@@ -486,8 +486,11 @@ class Optimizer(SlotKeeper):
                 for position, gradient in gradients:
                     if gradient is None:
                         continue
-                    pairs = _pairs.checked([(gradient, xs[position])], self._label())
-                    batch = self._batch(list(memory.apart(pairs)))
+                    pairs = [(gradient, xs[position])]
+                    batch: Batch | None = self._bind(pairs)
+                    if batch is None:
+                        pairs = _pairs.checked(pairs, self._label())
+                        batch = self._batch(list(memory.apart(pairs)))
                     del gradient, pairs
                     new_ops, new_rows, new_parameters = self._run(batch)
                     ops.extend(new_ops)
