@@ -58,7 +58,6 @@ DIRECTIVES = {
     "embedsignature": True,
 }
 
-CPLUSPLUS = {"_pool", "_grouping", "_plan", "_rows", "_step_memory"}
 FUNCTIONS = ("sqrt", "pow", "fabs", "copysign", "flush", "fmax", "fmin", "exp", "log1p")
 
 
@@ -110,7 +109,7 @@ def extensions() -> list[Extension]:
         level = name.removeprefix("_run_") if name.startswith("_run_") else "base"
         if level not in LEVELS:  # left over from a build for another processor
             continue
-        cplusplus = name in CPLUSPLUS
+        cplusplus = "\n# distutils: language = c++\n" in path.read_text()
         sources = [str(KERNELS / path.name)]
         if name == "_pool":
             sources.append(str(KERNELS / "pool.cpp"))

@@ -7,10 +7,10 @@
 #include <float.h>
 #include <math.h>
 
-typedef float *__restrict rp_f32;
-typedef const float *__restrict crp_f32;
-typedef double *__restrict rp_f64;
-typedef const double *__restrict crp_f64;
+typedef float* __restrict rp_f32;
+typedef const float* __restrict crp_f32;
+typedef double* __restrict rp_f64;
+typedef const double* __restrict crp_f64;
 
 static inline float sqrt_f32(float x) { return sqrtf(x); }
 static inline double sqrt_f64(double x) { return sqrt(x); }

@@ -90,7 +90,8 @@ Item<Word>* sort_items(Item<Word>* items, Item<Word>* spare, std::int64_t n, std
   double best = 0;
   for (int p = 1; p <= bits; ++p) {
     const int digit = (bits + p - 1) / p;
-    const double cost = p * (static_cast<double>(n) + 0.5 * static_cast<double>(1 << std::min(digit, 20)));
+    const double cost =
+        p * (static_cast<double>(n) + 0.5 * static_cast<double>(1 << std::min(digit, 20)));
     if (digit <= kMaxDigit && (best == 0 || cost < best)) {
       best = cost;
       passes = p;
@@ -121,6 +122,7 @@ class Grouper {
  public:
   static constexpr std::int64_t kBucketItems = 1024;  // with its spare in the first cache
   static constexpr std::int64_t kChunkItems = 16384;  // look-ups worth a task of their own
+  static constexpr int kBinRowBits = 3;               // buckets begin at multiples of 8 rows
 
   enum : std::int64_t { kFine = -1, kNoMemory = -2 };
 
@@ -143,11 +145,13 @@ class Grouper {
     n_rows_ = n_rows;
     bucket_rows_ = bucket_rows;
     partitioned_ = false;
-    wide_ = static_cast<std::uint64_t>(n_rows) > UINT32_MAX || static_cast<std::uint64_t>(n) > UINT32_MAX;
+    wide_ = static_cast<std::uint64_t>(n_rows) > UINT32_MAX ||
+            static_cast<std::uint64_t>(n) > UINT32_MAX;
     const int row_bits = bit_width(n_rows > 0 ? static_cast<std::uint64_t>(n_rows - 1) : 0);
     std::int64_t wanted = n > 2 * kBucketItems ? n / (kBucketItems / 8) : 1;
     if (bucket_rows > 0) wanted = std::max(wanted, n_rows / bucket_rows);
-    const int bin_bits = std::min(row_bits, bit_width(std::min<std::int64_t>(wanted, 4096) - 1));
+    const int bin_bits = std::min(std::max(0, row_bits - kBinRowBits),
+                                  bit_width(std::min<std::int64_t>(wanted, 4096) - 1));
     shift_ = row_bits - bin_bits;
     n_bins_ = std::int64_t{1} << bin_bits;
     n_chunks_ = std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / kChunkItems));
@@ -221,7 +225,9 @@ class Grouper {
       parallel(fn, this, n_chunks_, threads);
     }
   }
-  std::int64_t chunk_start(std::int64_t c) const noexcept { return n_ / n_chunks_ * c + std::min(c, n_ % n_chunks_); }
+  std::int64_t chunk_start(std::int64_t c) const noexcept {
+    return n_ / n_chunks_ * c + std::min(c, n_ % n_chunks_);
+  }
 
   static void load_task(void* self, std::ptrdiff_t c) noexcept {
     Grouper& g = *static_cast<Grouper*>(self);
@@ -261,7 +267,8 @@ class Grouper {
     for (std::int64_t bin = 0; bin < n_bins_; ++bin) {
       for (std::int64_t c = 0; c < n_chunks_; ++c) items += counts[c * n_bins_ + bin];
       bucket_of[bin] = static_cast<std::int32_t>(b);
-      const std::int64_t end_row = bin + 1 == n_bins_ ? n_rows_ : std::min(n_rows_, (bin + 1) << shift_);
+      const std::int64_t end_row =
+          bin + 1 == n_bins_ ? n_rows_ : std::min(n_rows_, (bin + 1) << shift_);
       const std::int64_t first_row = first_bin << shift_;
       if (items >= kBucketItems || bin + 1 == n_bins_ || end_row == n_rows_ ||
           (bucket_rows_ > 0 && end_row - first_row >= bucket_rows_)) {
@@ -309,7 +316,8 @@ class Grouper {
     const std::int64_t hi = chunk_start(c + 1);
     for (std::int64_t k = chunk_start(c); k < hi; ++k) {
       const Word row = rows[k];
-      items[next[bucket_of[static_cast<std::uint64_t>(row) >> shift_]]++] = {row, static_cast<Word>(k)};
+      items[next[bucket_of[static_cast<std::uint64_t>(row) >> shift_]]++] = {row,
+                                                                             static_cast<Word>(k)};
     }
   }
 
@@ -357,13 +365,16 @@ inline std::int64_t sort_all(Grouper& grouper, std::int64_t* positions, std::int
                              std::int64_t* starts, parallel_fn parallel, int threads) noexcept {
   if (!grouper.partition(parallel, threads)) return Grouper::kNoMemory;
   SortTask task{&grouper, positions, unique, starts};
-  parallel(SortTask::run, &task, grouper.n_buckets(), grouper.size() < Grouper::kChunkItems ? 1 : threads);
+  parallel(SortTask::run, &task, grouper.n_buckets(),
+           grouper.size() < Grouper::kChunkItems ? 1 : threads);
   std::int64_t at = 0;
   for (std::int64_t b = 0; b < grouper.n_buckets(); ++b) {
     const Bucket& k = grouper.bucket(b);
     if (unique != nullptr && at != k.lo) {
-      std::memmove(unique + at, unique + k.lo, sizeof(std::int64_t) * static_cast<std::size_t>(k.n_unique));
-      std::memmove(starts + at, starts + k.lo, sizeof(std::int64_t) * static_cast<std::size_t>(k.n_unique));
+      std::memmove(unique + at, unique + k.lo,
+                   sizeof(std::int64_t) * static_cast<std::size_t>(k.n_unique));
+      std::memmove(starts + at, starts + k.lo,
+                   sizeof(std::int64_t) * static_cast<std::size_t>(k.n_unique));
     }
     at += k.n_unique;
   }

@@ -21,7 +21,9 @@ struct RowAdder {
   void (*add_scaled_run)(void*, const void*, double, std::ptrdiff_t);
 
   RowAdder(int type_, std::int64_t width_, const run_table* functions)
-      : type(type_), width(width_), add_run(functions->add[type_]),
+      : type(type_),
+        width(width_),
+        add_run(functions->add[type_]),
         add_scaled_run(functions->add_scaled[type_]) {}
 
   std::int64_t row_size() const noexcept { return width * (type == 0 ? 4 : 8); }
@@ -61,14 +63,29 @@ struct RowAdder {
 
 inline void copy_row(char* to, const char* from, std::int64_t size) noexcept {
   switch (size) {  // a constant size is copied without a call
-    case 4: std::memcpy(to, from, 4); break;
-    case 8: std::memcpy(to, from, 8); break;
-    case 16: std::memcpy(to, from, 16); break;
-    case 32: std::memcpy(to, from, 32); break;
-    case 64: std::memcpy(to, from, 64); break;
-    case 128: std::memcpy(to, from, 128); break;
-    case 256: std::memcpy(to, from, 256); break;
-    default: std::memcpy(to, from, static_cast<std::size_t>(size));
+    case 4:
+      std::memcpy(to, from, 4);
+      break;
+    case 8:
+      std::memcpy(to, from, 8);
+      break;
+    case 16:
+      std::memcpy(to, from, 16);
+      break;
+    case 32:
+      std::memcpy(to, from, 32);
+      break;
+    case 64:
+      std::memcpy(to, from, 64);
+      break;
+    case 128:
+      std::memcpy(to, from, 128);
+      break;
+    case 256:
+      std::memcpy(to, from, 256);
+      break;
+    default:
+      std::memcpy(to, from, static_cast<std::size_t>(size));
   }
 }
 
@@ -90,7 +107,9 @@ struct Ids {
     return wide ? *(static_cast<const volatile std::int64_t*>(data) + k)
                 : *(static_cast<const volatile std::int32_t*>(data) + k);
   }
-  bool in_range(std::int64_t row) const noexcept { return static_cast<std::uint64_t>(row) < n_rows; }
+  bool in_range(std::int64_t row) const noexcept {
+    return static_cast<std::uint64_t>(row) < n_rows;
+  }
 };
 
 // Positions of what is wrong, the smallest of all tasks.
@@ -98,7 +117,8 @@ class FirstBad {
  public:
   void report(std::int64_t position) noexcept {
     std::int64_t seen = first_.load(std::memory_order_relaxed);
-    while (position < seen && !first_.compare_exchange_weak(seen, position, std::memory_order_relaxed)) {
+    while (position < seen &&
+           !first_.compare_exchange_weak(seen, position, std::memory_order_relaxed)) {
     }
   }
   std::int64_t position() const noexcept {
@@ -136,10 +156,16 @@ struct Gather {
 };
 
 // Returns the position of the first bad id, or -1.
-inline std::int64_t gather(const void* table, std::int64_t n_rows, std::int64_t row_size, const void* ids,
-                           bool wide, std::int64_t n, void* out, parallel_fn parallel, int threads) noexcept {
-  Gather g{static_cast<const char*>(table), static_cast<char*>(out),
-           {ids, wide, static_cast<std::uint64_t>(n_rows)}, n, row_size, 0, {}};
+inline std::int64_t gather(const void* table, std::int64_t n_rows, std::int64_t row_size,
+                           const void* ids, bool wide, std::int64_t n, void* out,
+                           parallel_fn parallel, int threads) noexcept {
+  Gather g{static_cast<const char*>(table),
+           static_cast<char*>(out),
+           {ids, wide, static_cast<std::uint64_t>(n_rows)},
+           n,
+           row_size,
+           0,
+           {}};
   g.chunk = std::max<std::int64_t>(64, kTaskBytes / std::max<std::int64_t>(1, row_size));
   const std::int64_t tasks = (n + g.chunk - 1) / g.chunk;
   parallel(Gather::task, &g, tasks, n * row_size < kAloneBytes ? 1 : threads);
@@ -199,19 +225,30 @@ struct Bad {
   std::int64_t id, bag;  // positions, or -1
 };
 
-inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t width, int type, const void* ids,
-                         bool wide, std::int64_t n_ids, const std::int64_t* offsets, std::int64_t n_bags,
-                         const void* weights, const void* scales, void* out, const run_table* functions,
+inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t width, int type,
+                         const void* ids, bool wide, std::int64_t n_ids,
+                         const std::int64_t* offsets, std::int64_t n_bags, const void* weights,
+                         const void* scales, void* out, const run_table* functions,
                          parallel_fn parallel, int threads) noexcept {
   const RowAdder adder(type, width, functions);
-  PooledGather g{static_cast<const char*>(table), static_cast<char*>(out),
-                 {ids, wide, static_cast<std::uint64_t>(n_rows)}, offsets,
-                 static_cast<const char*>(weights), static_cast<const char*>(scales), n_ids, n_bags, 0,
-                 adder, functions->scale[type], {}, {}};
+  PooledGather g{static_cast<const char*>(table),
+                 static_cast<char*>(out),
+                 {ids, wide, static_cast<std::uint64_t>(n_rows)},
+                 offsets,
+                 static_cast<const char*>(weights),
+                 static_cast<const char*>(scales),
+                 n_ids,
+                 n_bags,
+                 0,
+                 adder,
+                 functions->scale[type],
+                 {},
+                 {}};
   const std::int64_t bytes = (n_ids + n_bags) * adder.row_size();
   const std::int64_t per_bag = bytes / std::max<std::int64_t>(1, n_bags);
   g.chunk = std::max<std::int64_t>(1, kTaskBytes / std::max<std::int64_t>(1, per_bag));
-  parallel(PooledGather::task, &g, (n_bags + g.chunk - 1) / g.chunk, bytes < kAloneBytes ? 1 : threads);
+  parallel(PooledGather::task, &g, (n_bags + g.chunk - 1) / g.chunk,
+           bytes < kAloneBytes ? 1 : threads);
   return {g.bad_id.position(), g.bad_bag.position()};
 }
 
@@ -245,7 +282,8 @@ struct ScatterAdd {
 // Returns as Grouper::load; unless that is kFine nothing was added.
 inline std::int64_t scatter_add(void* table, std::int64_t n_rows, std::int64_t width, int type,
                                 const void* ids, bool wide, std::int64_t n, const void* values,
-                                const run_table* functions, parallel_fn parallel, int threads) noexcept {
+                                const run_table* functions, parallel_fn parallel,
+                                int threads) noexcept {
   const RowAdder adder(type, width, functions);
   const int used = n * adder.row_size() < kAloneBytes ? 1 : threads;
   Grouper grouper;
@@ -281,15 +319,17 @@ struct SumGroups {
   }
 };
 
-inline void sum_groups(const std::int64_t* positions, const std::int64_t* starts, const std::int64_t* order,
-                       std::int64_t n_groups, std::int64_t n, const void* values, std::int64_t width, int type,
-                       void* out, const run_table* functions, parallel_fn parallel, int threads) noexcept {
+inline void sum_groups(const std::int64_t* positions, const std::int64_t* starts,
+                       const std::int64_t* order, std::int64_t n_groups, std::int64_t n,
+                       const void* values, std::int64_t width, int type, void* out,
+                       const run_table* functions, parallel_fn parallel, int threads) noexcept {
   const RowAdder adder(type, width, functions);
   const std::int64_t bytes = n * adder.row_size();
   SumGroups g{positions, starts, order, static_cast<const char*>(values), static_cast<char*>(out),
-              n_groups, 0, adder};
+              n_groups,  0,      adder};
   g.chunk = std::max<std::int64_t>(1, kTaskBytes / std::max<std::int64_t>(1, adder.row_size()));
-  parallel(SumGroups::task, &g, (n_groups + g.chunk - 1) / g.chunk, bytes < kAloneBytes ? 1 : threads);
+  parallel(SumGroups::task, &g, (n_groups + g.chunk - 1) / g.chunk,
+           bytes < kAloneBytes ? 1 : threads);
 }
 
 }  // namespace fastopt

@@ -5,6 +5,8 @@
 // reads it, and nowhere else.
 #pragma once
 
+#include <memory>
+
 #include "grouping.hpp"
 #include "table.h"
 
@@ -18,15 +20,15 @@ struct Table {
   std::int64_t width;  // elements of a row
   int type;            // 0: float32, 1: float64
   const rule_entry* rule;
-  bool every_row;      // rows without look-ups are updated too, with a gradient of 0
+  bool every_row;  // rows without look-ups are updated too, with a gradient of 0
 };
 
 class SparseUpdate {
  public:
-  static constexpr std::int64_t kBlock = 2048;    // elements of a buffer on the stack
-  static constexpr std::int64_t kStage = 256;     // elements of short rows updated in one run
-  static constexpr std::int64_t kShortRow = 8;    // rows with fewer elements are staged
-  static constexpr std::int64_t kAlone = 1 << 15; // elements below which the caller works alone
+  static constexpr std::int64_t kBlock = 2048;     // elements of a buffer on the stack
+  static constexpr std::int64_t kStage = 256;      // elements of short rows updated in one run
+  static constexpr std::int64_t kShortRow = 8;     // rows with fewer elements are staged
+  static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
 
   Grouper grouper;
 
@@ -34,7 +36,8 @@ class SparseUpdate {
   std::int64_t load(const Table& table, const void* indices, bool indices64, std::int64_t n,
                     parallel_fn parallel, int threads) noexcept {
     const std::int64_t bucket_rows =
-        table.every_row ? std::max<std::int64_t>(1, kAlone / std::max<std::int64_t>(1, table.width)) : 0;
+        table.every_row ? std::max<std::int64_t>(1, kAlone / std::max<std::int64_t>(1, table.width))
+                        : 0;
     counted_ = false;
     return grouper.load(indices, indices64, n, table.n_rows, bucket_rows, parallel, threads);
   }
@@ -44,6 +47,10 @@ class SparseUpdate {
     const std::int64_t work = (table.every_row ? table.n_rows : grouper.size()) * table.width;
     threads_ = work < kAlone ? 1 : threads;
     in_order_ = table.rule->sequential && threads_ == 1;
+    if (table.rule->sequential && marks_ == nullptr) {
+      marks_.reset(static_cast<std::uint8_t*>(
+          std::calloc(static_cast<std::size_t>(table.n_rows / 8 + 1), 1)));
+    }
     return in_order_ || grouper.partition(parallel, threads_);
   }
 
@@ -65,17 +72,18 @@ class SparseUpdate {
     } else {
       parallel(task, this, grouper.n_buckets(), threads_);
     }
-    counted_ = !table.rule->sequential;
+    if (in_order_) return;
+    counted_ = !table.rule->sequential || marks_ != nullptr;
+    n_unique_ = grouper.n_unique();
   }
 
   // Unique rows of the look-ups loaded last, or Grouper::kNoMemory.
   std::int64_t rows_touched(parallel_fn parallel, int threads) noexcept {
     if (!counted_) {
-      const std::int64_t n = sort_all(grouper, nullptr, nullptr, nullptr, parallel, threads);
-      if (n < 0) return n;
-      counted_ = true;
+      n_unique_ = sort_all(grouper, nullptr, nullptr, nullptr, parallel, threads);
+      counted_ = n_unique_ >= 0;
     }
-    return grouper.n_unique();
+    return n_unique_;
   }
 
  private:
@@ -89,9 +97,10 @@ class SparseUpdate {
     Bucket& bucket = grouper.bucket(b);
     const std::int64_t n = bucket.hi - bucket.lo;
     if (table_->rule->sequential) {
-      walk_each(grouper.items<Word>(b), n);
+      bucket.n_unique = walk_each(grouper.items<Word>(b), n);
     } else if (table_->every_row) {
-      bucket.n_unique = walk_every_row(grouper.sorted<Word>(b), n, bucket.first_row, bucket.end_row);
+      bucket.n_unique =
+          walk_every_row(grouper.sorted<Word>(b), n, bucket.first_row, bucket.end_row);
     } else if (table_->width >= kShortRow) {
       bucket.n_unique = walk_rows(grouper.sorted<Word>(b), n);
     } else if (table_->type == 0) {
@@ -156,23 +165,43 @@ class SparseUpdate {
     return n_unique;
   }
 
-  // Rules that take duplicates one after the other.
+  // Rules that take duplicates one after the other need no sort; rows are told apart by a bit each.
   template <class Word>
-  void walk_each(const Item<Word>* items, std::int64_t n) const noexcept {
+  std::int64_t walk_each(const Item<Word>* items, std::int64_t n) const noexcept {
+    std::int64_t n_unique = 0;
     for (std::int64_t k = 0; k < n; ++k) {
       prefetch_item(items, k + ahead_, n);
+      n_unique += mark(items[k].row);
       update_row(static_cast<std::int64_t>(items[k].row), items + k, 1);
     }
+    for (std::int64_t k = 0; k < n; ++k) unmark(items[k].row);
+    return n_unique;
   }
   template <class Word>
-  void walk_in_order() const noexcept {
+  void walk_in_order() noexcept {
     const Word* rows = grouper.rows<Word>();
     const std::int64_t n = grouper.size();
+    n_unique_ = 0;
     for (std::int64_t k = 0; k < n; ++k) {
       if (k + ahead_ < n) prefetch_row(static_cast<std::int64_t>(rows[k + ahead_]));
+      n_unique_ += mark(rows[k]);
       const Item<std::uint64_t> item{rows[k], static_cast<std::uint64_t>(k)};
       update_row(static_cast<std::int64_t>(item.row), &item, 1);
     }
+    for (std::int64_t k = 0; k < n; ++k) unmark(rows[k]);
+    counted_ = marks_ != nullptr;
+  }
+  // Whether the row is new. Eight rows share a byte, and a bucket.
+  bool mark(std::uint64_t row) const noexcept {
+    if (marks_ == nullptr) return false;
+    std::uint8_t& byte = marks_.get()[row >> 3];
+    const unsigned bit = 1u << (row & 7);
+    const bool fresh = (byte & bit) == 0;
+    byte = static_cast<std::uint8_t>(byte | bit);
+    return fresh;
+  }
+  void unmark(std::uint64_t row) const noexcept {
+    if (marks_ != nullptr) marks_.get()[row >> 3] = 0;
   }
 
   // Rows of a few elements: gathered, updated in one run, scattered back.
@@ -280,6 +309,11 @@ class SparseUpdate {
   run_fn run_ = nullptr;
   void (*add_)(void*, const void*, const void*, std::ptrdiff_t) = nullptr;
   std::int64_t item_size_ = 0, row_size_ = 0, ahead_ = 0, lines_ = 0;
+  struct Free {
+    void operator()(void* p) const noexcept { std::free(p); }
+  };
+  std::unique_ptr<std::uint8_t[], Free> marks_;  // all zero between runs; absent without memory
+  std::int64_t n_unique_ = 0;
   int threads_ = 1;
   bool in_order_ = false, counted_ = false;
 };

@@ -10,10 +10,10 @@
 
 /* Updates n contiguous elements. w, g and the slots don't overlap; h has the scalars of the step
    in the compute type. */
-typedef void (*run_fn)(void *w, const void *g, void **slots, const void *h, ptrdiff_t n);
+typedef void (*run_fn)(void* w, const void* g, void** slots, const void* h, ptrdiff_t n);
 
 typedef struct {
-  const char *name;
+  const char* name;
   int n_slots;
   int n_scalars;
   int sequential;
@@ -22,13 +22,13 @@ typedef struct {
 
 typedef struct {
   int n_rules;
-  const rule_entry *rules;
+  const rule_entry* rules;
   /* out = a + b; out may be a or b */
-  void (*add[FASTOPT_N_TYPES])(void *out, const void *a, const void *b, ptrdiff_t n);
+  void (*add[FASTOPT_N_TYPES])(void* out, const void* a, const void* b, ptrdiff_t n);
   /* out = out + c * a */
-  void (*add_scaled[FASTOPT_N_TYPES])(void *out, const void *a, double c, ptrdiff_t n);
+  void (*add_scaled[FASTOPT_N_TYPES])(void* out, const void* a, double c, ptrdiff_t n);
   /* out = c * out */
-  void (*scale[FASTOPT_N_TYPES])(void *out, double c, ptrdiff_t n);
+  void (*scale[FASTOPT_N_TYPES])(void* out, double c, ptrdiff_t n);
   /* sum of squares in float64, in an order that depends on n alone */
-  double (*squares[FASTOPT_N_TYPES])(const void *a, ptrdiff_t n);
+  double (*squares[FASTOPT_N_TYPES])(const void* a, ptrdiff_t n);
 } run_table;

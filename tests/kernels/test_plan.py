@@ -522,3 +522,25 @@ def test_many_threads_with_plans_of_their_own_on_the_same_memory() -> None:
     assert not failures
     assert np.isfinite(table).all()
     assert (table < 1).all()
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 8, 9, 100, 5000, 1_000_000])
+@pytest.mark.parametrize("n", [0, 1, 100, 40_000])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_rows_are_counted_before_and_after_a_run(n_rows: int, n: int, n_threads: int) -> None:
+    """Gradient descent doesn't sort, and counts in another way once it has run."""
+    rng = np.random.default_rng(14)
+    with threads(n_threads):
+        for rule, slots in (("gradient_descent", ()), ("adagrad", (np.ones((n_rows, 2), F32),))):
+            plan, key = plan_of(np.zeros((n_rows, 2), F32), rule, slots)
+            for early in (False, True):
+                ids = rng.integers(0, n_rows, n)
+                rows = len(set(ids.tolist()))
+                assert plan.bind([(Slices(np.ones((n, 2), F32), ids), key)])
+                if early:
+                    assert plan.rows_touched == rows
+                for _ in range(2):
+                    plan.run((1.0,))
+                    assert plan.rows_touched == rows
+                plan.release()
+                assert plan.rows_touched == rows
