@@ -11,7 +11,7 @@ few rows of a large table, :class:`IndexedSlices`::
     opt.minimize(lambda: np.mean((fo.embedding_lookup(table, [3, 5]) - 1.0) ** 2))
 """
 
-from fastopt import clip, datasets, loss_scale, metrics, nn, schedules, threads
+from fastopt import checkpoint, clip, datasets, loss_scale, metrics, nn, schedules, threads
 from fastopt._version import __version__
 from fastopt.accumulators import ConditionalAccumulator, SparseConditionalAccumulator
 from fastopt.autodiff import (
@@ -102,6 +102,7 @@ __all__ = [
     "add_to_collection",
     "cached_bytes",
     "assign_moving_average",
+    "checkpoint",
     "clip",
     "clip_by_average_norm",
     "clip_by_global_norm",

@@ -133,7 +133,7 @@ class CallState(threading.local):
 
     journal: Journal | None = None
     graph: Graph | None = None
-    step: Variable | None = None  # the global_step of the call, for schedules
+    step: Any = None  # the global_step of the call, for schedules
 
     def forget(self) -> None:
         """End the call."""
@@ -146,6 +146,8 @@ class SlotKeeper:
     def __init__(self) -> None:
         self._slots: dict[str, Slots] = {}
         self._non_slots: WeakIdentityMap[Graph, dict[str, Variable]] = WeakIdentityMap()
+        # Restored values of non-slot variables that have not been made yet, by name.
+        self._waiting: dict[str, Array] = {}
         self._make_transient()
 
     def _make_transient(self) -> None:
@@ -283,11 +285,23 @@ class SlotKeeper:
             var = named.get(name)
             if var is None:
                 value = np.array(initial_value() if callable(initial_value) else initial_value)
+                if name in self._waiting:
+                    value = self._restored(name, value)
                 with graph.as_default():
                     var = Variable(value, trainable=False, name=name, copy=False)
                 named[name] = var
                 self._note(named, name, var)
             return var
+
+    def _restored(self, name: str, initial: Array) -> Array:
+        """Return the restored value that waits for a non-slot variable."""
+        waiting = self._waiting[name]
+        if (waiting.shape, waiting.dtype) != (initial.shape, initial.dtype):
+            raise ValueError(
+                f"the restored value of {name!r} has shape {waiting.shape} and dtype "
+                f"{waiting.dtype}, the variable has shape {initial.shape} and dtype {initial.dtype}"
+            )
+        return waiting.copy()
 
     def _get_non_slot_variable(self, name: str, graph: Graph | None = None) -> Variable | None:
         """Return a variable made by `_create_non_slot_variable`, or ``None``."""

@@ -1,0 +1,436 @@
+"""`restore`: first find out everything that would change, then change it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fastopt._pairs import require_storage
+from fastopt.checkpoint._document import Document, LossScaleRecord, OptimizerRecord, describe
+from fastopt.checkpoint._file import TensorFile
+from fastopt.checkpoint._save import hyperparameters
+from fastopt.checkpoint._state import State, non_slots, require_whole_steps, scale_variables
+from fastopt.loss_scale import LossScale
+from fastopt.moving_averages import ExponentialMovingAverage
+from fastopt.optimizer import Optimizer
+from fastopt.variable import Variable
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What `restore` has done.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    step : int or None
+        The step at which it was saved.
+    extra : object
+        What the caller of `save` wanted to keep.
+    variables : tuple of str
+        The variables that were restored.
+    state : tuple of str
+        The tensors from which the state of optimizers, loss scales and averages was restored.
+    deferred : tuple of str
+        Those that wait for an optimizer to make the variable they are for, in its first step.
+    missing : tuple of str
+        What the file should have held and didn't. Not empty only if ``strict=False``.
+    unexpected : tuple of str
+        What it held and nobody had asked for. Not empty only if ``strict=False``.
+    reset : tuple of str
+        State that is missing in the file and was set to its initial value.
+    changed : dict
+        Hyperparameters that are other ones now, ``{"Adam.learning_rate": (saved, now)}``. They are
+        the program's, and restoring leaves them alone.
+    """
+
+    path: str
+    step: int | None
+    extra: Any
+    variables: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    deferred: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    reset: tuple[str, ...] = ()
+    changed: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+
+def restore(
+    path: str | os.PathLike[str],
+    optimizers: Any = None,
+    variables: Any = None,
+    *,
+    averages: Any = None,
+    strict: bool = True,
+) -> Restored:
+    """Give variables and optimizers the state that was saved.
+
+    Everything is checked before anything is changed. Things go by name: a variable by its own, a
+    slot by its optimizer, its slot name and its variable. Slots and shadows that the program has
+    not made yet are made here.
+
+    Parameters
+    ----------
+    path : str or path
+        What `save` has written, or any other safetensors file: of that only variables are restored.
+    optimizers, variables, averages
+        As for `save`. Without `optimizers`, what the file holds of optimizers is left out; the same
+        goes for `averages`.
+    strict : bool, default True
+        Refuse a file that lacks something or holds something that nobody has asked for, or whose
+        optimizers are of other classes. With False, what there is on both sides is restored. State
+        that the file lacks begins with its initial value if its variable was restored, and is left
+        alone like the variable if not.
+
+    Returns
+    -------
+    Restored
+        What was done, and what the caller of `save` had added.
+
+    Raises
+    ------
+    ImportError
+        Without the safetensors library (``pip install fastopt[checkpoint]``).
+    TypeError
+        If something is not of the type its place is for.
+    ValueError
+        If the file is malformed, or doesn't fit. The message lists everything that is missing,
+        unexpected, or of another shape or dtype. The latter is an error without `strict` too:
+        nothing is cast or broadcast.
+    OSError
+        If the file cannot be read.
+
+    Notes
+    -----
+    Tensors are mapped and copied from there into the memory that variables have, so that restoring
+    takes no other memory. A table that is larger than memory is restored into a variable whose
+    memory is itself mapped: ``Variable(np.memmap(...), copy=False)``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import fastopt as fo
+    >>> def program():
+    ...     w = fo.Variable(np.array([1.0, 2.0]), name="w")
+    ...     return w, fo.AdamOptimizer(0.5)
+    >>> with tempfile.TemporaryDirectory() as directory, fo.Graph().as_default():
+    ...     w, opt = program()
+    ...     done = opt.minimize(lambda: np.sum(w * w))
+    ...     path = fo.checkpoint.save(f"{directory}/model.safetensors", opt)
+    ...     with fo.Graph().as_default():  # as in a new process
+    ...         w, opt = program()
+    ...         restored = fo.checkpoint.restore(path, opt)
+    >>> restored.variables, restored.state
+    (('w',), ('w/Adam', 'w/Adam_1', 'beta1_power', 'beta2_power'))
+    >>> w.numpy().round(6)
+    array([0.5, 1.5])
+    """
+    file = TensorFile(os.path.realpath(os.fspath(path)))
+    state = State(optimizers, variables, averages)
+    with state.locked() as stack:
+        require_whole_steps(state)
+        plan = _Plan(file, state, strict)
+        plan.variables()
+        if optimizers is not None:
+            stack.enter_context(plan.making_slots())
+            plan.optimizers()
+            plan.loss_scales()
+        if averages is not None:
+            plan.averages()
+        plan.require_fit(optimizers is not None, averages is not None)
+        plan.carry_out()
+    return plan.report()
+
+
+class _Plan:
+    """What will be changed, and what is wrong."""
+
+    def __init__(self, file: TensorFile, state: State, strict: bool) -> None:
+        self.file = file
+        self.state = state
+        self.strict = strict
+        # A file of somebody else's has tensors and no more.
+        self.document = file.document or Document(variables=list(file.entries))
+        self.assignments: list[tuple[Variable, str]] = []
+        self.waiting: list[tuple[Optimizer, str, str]] = []
+        self.resets: list[tuple[str, Variable, Array]] = []
+        self.skipped_steps: list[tuple[LossScale, int]] = []
+        self.shadows: list[tuple[ExponentialMovingAverage, Variable, str]] = []
+        self.restored: dict[str, None] = {}
+        self.missing: list[str] = []
+        self.claimed: set[str] = set()
+        self.wrong: list[str] = []
+        self.changed: dict[str, tuple[Any, Any]] = {}
+
+    # ------------------------------------------------------------------ what is to be done
+
+    def variables(self) -> None:
+        """Plan the variables."""
+        in_file = set(self.document.variables)
+        for key, var in self.state.variables.items():
+            if key in in_file and self._assign(f"variable {key!r}", var, key):
+                self.restored[key] = None
+            elif key not in in_file:
+                role = self._role_of(key)
+                self.missing.append(f"variable {key!r}" + (f" ({role})" if role else ""))
+
+    @contextlib.contextmanager
+    def making_slots(self) -> Iterator[None]:
+        """Make the slots that the file has values for, and take them away again after an error."""
+        with contextlib.ExitStack() as stack:
+            for key, optimizer in self.state.optimizers.items():
+                record = self.document.optimizers.get(key)
+                keys = {name for named in record.slots.values() for name in named} if record else ()
+                trained = [self.state.variables[k] for k in self.state.variables if k in keys]
+                if not trained:
+                    continue
+                stack.callback(optimizer._call.forget)
+                # For hyperparameters that are functions of the step.
+                optimizer._call.step = self.document.step or 0
+                optimizer._require_updatable(trained)
+                require_storage(trained)
+                for graph in dict.fromkeys(var.graph for var in trained):
+                    these = [var for var in trained if var.graph is graph]
+                    stack.enter_context(optimizer._creating(these))
+                    optimizer._create_slots(these)
+            yield
+
+    def optimizers(self) -> None:
+        """Plan the slots and the other variables of optimizers."""
+        for key, optimizer in self.state.optimizers.items():
+            record = self.document.optimizers.get(key)
+            if record is None:
+                self.missing.append(f"optimizer {key!r}")
+                record = OptimizerRecord(type(optimizer).__name__)
+            self._compare(key, optimizer, record, hyperparameters(optimizer))
+            left_alone = False
+            for slot_name, shelf in optimizer._slots.items():
+                saved = record.slots.get(slot_name, {})
+                for var, slot in shelf.items():
+                    name = self.state.key_of(var)
+                    what = f"slot {slot_name!r} of {var.name!r} (optimizer {key!r})"
+                    if name in saved:
+                        self._assign(what, slot, saved[name])
+                    elif name is not None:
+                        self.missing.append(what)
+                    if name is None or name not in self.restored:
+                        left_alone = True
+                    elif name not in saved or saved[name] not in self.file.entries:
+                        value = _initial_slot(optimizer, var, slot_name, self.document.step)
+                        self.resets.append((what, slot, value))
+            made = non_slots(optimizer)
+            for name, non_slot in made.items():
+                what = f"{name!r} (optimizer {key!r})"
+                if name in record.non_slots:
+                    self._assign(what, non_slot, record.non_slots[name])
+                else:
+                    self.missing.append(what)
+                if record.non_slots.get(name) not in self.file.entries and not left_alone:
+                    value = _initial_non_slot(optimizer, name, self.document.step)
+                    self.resets.append((what, non_slot, value))
+            for name, tensor in record.non_slots.items():
+                if name not in made:
+                    self._wait(f"{name!r} (optimizer {key!r})", optimizer, name, tensor)
+
+    def loss_scales(self) -> None:
+        """Plan the loss scales."""
+        for key, scale in self.state.loss_scales.items():
+            record = self.document.loss_scales.get(key)
+            if record is None:
+                self.missing.append(f"loss scale {key!r}")
+                continue
+            self._compare(key, scale, record, scale.get_config())
+            for role, var in scale_variables(scale).items():
+                if role in record.variables:
+                    self._assign(f"{role!r} (loss scale {key!r})", var, record.variables[role])
+                else:
+                    self.missing.append(f"{role!r} (loss scale {key!r})")
+            if hasattr(scale, "skipped_steps"):
+                self.skipped_steps.append((scale, record.skipped_steps))
+
+    def averages(self) -> None:
+        """Plan the shadows of moving averages."""
+        for key, average in self.state.averages.items():
+            record = self.document.averages.get(key)
+            if record is None:
+                self.missing.append(f"moving average {key!r}")
+                continue
+            for var in average._shadows:
+                name = self.state.key_of(var)
+                if name is not None and name not in record.shadows:
+                    self.missing.append(f"shadow of {name!r} (moving average {key!r})")
+            for name, tensor in record.shadows.items():
+                if name in self.state.variables:
+                    var = self.state.variables[name]
+                    what = f"shadow of {name!r} (moving average {key!r})"
+                    if self._fits(what, tensor, var.shape, var.dtype):
+                        self.shadows.append((average, var, tensor))
+
+    # ------------------------------------------------------------------ parts of that
+
+    def _assign(self, what: str, var: Variable, tensor: str) -> bool:
+        if not self._fits(what, tensor, var.shape, var.dtype):
+            return False
+        if not var._storage.flags.writeable:
+            self.wrong.append(f"{what} is read-only")
+        self.assignments.append((var, tensor))
+        return True
+
+    def _wait(self, what: str, optimizer: Optimizer, name: str, tensor: str) -> None:
+        entry = self.file.entries.get(tensor)
+        if entry is None:
+            self.missing.append(what)
+        else:
+            self.claimed.add(tensor)
+            self.waiting.append((optimizer, name, tensor))
+
+    def _fits(self, what: str, tensor: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        entry = self.file.entries.get(tensor)
+        if entry is None:
+            self.missing.append(f"{what}, tensor {tensor!r}")
+            return False
+        self.claimed.add(tensor)
+        if entry.shape != shape:
+            self.wrong.append(f"{what} has shape {entry.shape} in the file, {shape} here")
+        elif entry.dtype != dtype:
+            self.wrong.append(f"{what} has dtype {entry.dtype} in the file, {dtype} here")
+        else:
+            return True
+        return False
+
+    def _compare(
+        self,
+        key: str,
+        owner: Any,
+        record: OptimizerRecord | LossScaleRecord,
+        now: dict[str, Any],
+    ) -> None:
+        name = type(owner).__name__
+        if record.cls != name and self.strict:
+            self.wrong.append(f"{key!r} is of class {record.cls} in the file, {name} here")
+        for argument, value in now.items():
+            if argument in record.hyperparameters:
+                pair = record.hyperparameters[argument], describe(value)
+                if pair[0] != pair[1]:
+                    self.changed[f"{key}.{argument}"] = pair
+
+    def _role_of(self, tensor: str) -> str:
+        """Say whose state a tensor is in the file, if it is no variable there."""
+        for key, record in self.document.optimizers.items():
+            for slot_name, named in record.slots.items():
+                for name, slot in named.items():
+                    if slot == tensor:
+                        return f"in the file it is {slot_name!r} of {name!r}, optimizer {key!r}"
+            if tensor in record.non_slots.values():
+                return f"in the file it belongs to optimizer {key!r}"
+        return ""
+
+    # ------------------------------------------------------------------ whether, and then how
+
+    def require_fit(self, optimizers: bool, averages: bool) -> None:
+        """Raise if something is wrong; if strict, also if something is missing or unexpected."""
+        left_out: set[str] = set()
+        if not optimizers:
+            left_out.update(_tensors_of_optimizers(self.document))
+        if not averages:
+            left_out.update(_tensors_of_averages(self.document))
+        self.unexpected = [
+            name for name in self.file.entries if name not in self.claimed and name not in left_out
+        ]
+        problems = [("of another kind", self.wrong)]
+        if self.strict:
+            problems += [("missing", self.missing), ("unexpected", self.unexpected)]
+        if any(found for _, found in problems):
+            listed = "; ".join(f"{kind}: {', '.join(found)}" for kind, found in problems if found)
+            hint = "" if self.wrong else ". With strict=False, the rest is restored"
+            raise ValueError(f"{self.file.path} doesn't fit. {listed}{hint}")
+
+    def carry_out(self) -> None:
+        """Change everything."""
+        if not self.strict:
+            for _, var, value in self.resets:
+                var.assign(value)
+        for average, var, tensor in self.shadows:
+            self.assignments.append((average._shadow(var), tensor))
+        for var, tensor in self.assignments:
+            var.assign(self.file.array(tensor))
+        for optimizer, name, tensor in self.waiting:
+            optimizer._waiting[name] = self.file.array(tensor).copy()
+        for scale, skipped in self.skipped_steps:
+            scale.skipped_steps = skipped  # type: ignore[attr-defined]
+
+    def report(self) -> Restored:
+        """Say what was done."""
+        deferred = tuple(tensor for _, _, tensor in self.waiting)
+        own = {*self.restored, *deferred}
+        return Restored(
+            path=self.file.path,
+            step=self.document.step,
+            extra=self.document.extra,
+            variables=tuple(self.restored),
+            state=tuple(tensor for _, tensor in self.assignments if tensor not in own),
+            deferred=deferred,
+            missing=tuple(self.missing),
+            unexpected=tuple(self.unexpected),
+            reset=() if self.strict else tuple(what for what, _, _ in self.resets),
+            changed=self.changed,
+        )
+
+
+def _tensors_of_optimizers(document: Document) -> Iterable[str]:
+    for record in document.optimizers.values():
+        for named in record.slots.values():
+            yield from named.values()
+        yield from record.non_slots.values()
+    for scale in document.loss_scales.values():
+        yield from scale.variables.values()
+
+
+def _tensors_of_averages(document: Document) -> Iterable[str]:
+    for record in document.averages.values():
+        yield from record.shadows.values()
+
+
+def _initial_slot(optimizer: Optimizer, var: Variable, slot_name: str, step: int | None) -> Array:
+    """Return the value that a slot begins with: that of one which is made and taken away again."""
+    shelf = optimizer._slots[slot_name]
+    slot = shelf.pop(var)
+    try:
+        return _made(optimizer, var, step, lambda: shelf[var])
+    finally:
+        shelf[var] = slot
+
+
+def _initial_non_slot(optimizer: Optimizer, name: str, step: int | None) -> Array:
+    """Return the value that a variable of the whole optimizer begins with."""
+    named = next(named for named in optimizer._non_slots.values() if name in named)
+    var = named.pop(name)
+    any_trained = next((key for shelf in optimizer._slots.values() for key in shelf), None)
+    try:
+        if any_trained is None:
+            return var.numpy()
+        return _made(optimizer, any_trained, step, lambda: named[name])
+    finally:
+        named[name] = var
+
+
+def _made(optimizer: Optimizer, var: Variable, step: int | None, find: Any) -> Array:
+    call = optimizer._call
+    with contextlib.ExitStack() as stack:
+        stack.callback(call.forget)
+        call.step = step or 0
+        journal = stack.enter_context(optimizer._creating([var]))
+        optimizer._create_slots([var])
+        value: Array = find().numpy()
+        journal.undo()
+    return value
