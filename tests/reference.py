@@ -94,12 +94,171 @@ def ftrl(
     return new, {"accum": n_new, "linear": linear}
 
 
+def rmsprop(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    decay: float = 0.9,
+    momentum: float = 0.0,
+    epsilon: float = 1e-10,
+    centered: bool = False,
+) -> tuple[Array, Slots]:
+    """Tieleman and Hinton (2012); centered: Graves (2013). Epsilon is inside the root."""
+    lr, rho, mu, eps = (w.dtype.type(x) for x in (learning_rate, decay, momentum, epsilon))
+    new = {"rms": rho * slots["rms"] + (1 - rho) * np.square(g)}
+    spread = new["rms"]
+    if centered:
+        new["mg"] = rho * slots["mg"] + (1 - rho) * g
+        spread = np.maximum(spread - np.square(new["mg"]), 0)
+    new["momentum"] = mu * slots["momentum"] + lr * g / np.sqrt(spread + eps)
+    return w - new["momentum"], new
+
+
+def adadelta(
+    w: Array, g: Array, slots: Slots, *, learning_rate: float, rho: float, epsilon: float
+) -> tuple[Array, Slots]:
+    """Zeiler (2012), with a learning rate on top."""
+    lr, decay, eps = (w.dtype.type(x) for x in (learning_rate, rho, epsilon))
+    accum = decay * slots["accum"] + (1 - decay) * np.square(g)
+    update = g * np.sqrt((slots["accum_update"] + eps) / (accum + eps))
+    accum_update = decay * slots["accum_update"] + (1 - decay) * np.square(update)
+    return w - lr * update, {"accum": accum, "accum_update": accum_update}
+
+
+def soft(x: Array, threshold: Any) -> Array:
+    """The proximal operator of an L1 penalty."""
+    return np.sign(x) * np.maximum(np.abs(x) - threshold, 0)
+
+
+def adagrad_da(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    number: int,
+    l1: float = 0.0,
+    l2: float = 0.0,
+) -> tuple[Array, Slots]:
+    """Duchi, Hazan and Singer (2011), dual averaging; `number` of the step, from 1."""
+    total = slots["gradient_accumulator"] + g
+    squares = slots["gradient_squared_accumulator"] + np.square(g)
+    scale = w.dtype.type(learning_rate) / (
+        w.dtype.type(l2 * number * learning_rate) + np.sqrt(squares)
+    )
+    new = -scale * soft(total, w.dtype.type(number * l1))
+    return new, {"gradient_accumulator": total, "gradient_squared_accumulator": squares}
+
+
+def proximal_gradient_descent(
+    w: Array, g: Array, slots: Slots, *, learning_rate: float, l1: float = 0.0, l2: float = 0.0
+) -> tuple[Array, Slots]:
+    """Duchi and Singer (2009): a step, then the proximal operator of both penalties."""
+    lr = w.dtype.type(learning_rate)
+    return soft(w - lr * g, lr * w.dtype.type(l1)) / (1 + lr * w.dtype.type(l2)), {}
+
+
+def proximal_adagrad(
+    w: Array, g: Array, slots: Slots, *, learning_rate: float, l1: float = 0.0, l2: float = 0.0
+) -> tuple[Array, Slots]:
+    """As proximal gradient descent, with Adagrad's rate for each weight."""
+    accumulator = slots["accumulator"] + np.square(g)
+    rate = w.dtype.type(learning_rate) / np.sqrt(accumulator)
+    new = soft(w - rate * g, rate * w.dtype.type(l1)) / (1 + rate * w.dtype.type(l2))
+    return new, {"accumulator": accumulator}
+
+
+def lion(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+) -> tuple[Array, Slots]:
+    """Chen et al. (2023), without decay of weights."""
+    lr, b1, b2 = (w.dtype.type(x) for x in (learning_rate, beta1, beta2))
+    new = w - lr * np.sign(b1 * slots["m"] + (1 - b1) * g)
+    return new, {"m": b2 * slots["m"] + (1 - b2) * g}
+
+
+def adamax(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    beta1_power: float,
+) -> tuple[Array, Slots]:
+    """Kingma and Ba (2015), section 7.1, with an epsilon."""
+    b1, b2, eps = (w.dtype.type(x) for x in (beta1, beta2, epsilon))
+    m = b1 * slots["m"] + (1 - b1) * g
+    v = np.maximum(b2 * slots["v"], np.abs(g))
+    return w - w.dtype.type(learning_rate / (1 - beta1_power)) * m / (v + eps), {"m": m, "v": v}
+
+
+def nadam(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    beta1_power: float,
+    beta2_power: float,
+) -> tuple[Array, Slots]:
+    """Dozat (2016) in TensorFlow's simple form: Adam whose numerator looks one step ahead."""
+    b1, b2, eps = (w.dtype.type(x) for x in (beta1, beta2, epsilon))
+    lr_t = w.dtype.type(learning_rate * np.sqrt(1 - beta2_power) / (1 - beta1_power))
+    m = b1 * slots["m"] + (1 - b1) * g
+    v = b2 * slots["v"] + (1 - b2) * np.square(g)
+    return w - lr_t * (b1 * m + (1 - b1) * g) / (np.sqrt(v) + eps), {"m": m, "v": v}
+
+
+def amsgrad(
+    w: Array,
+    g: Array,
+    slots: Slots,
+    *,
+    learning_rate: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    beta1_power: float,
+    beta2_power: float,
+) -> tuple[Array, Slots]:
+    """Reddi, Kale and Kumar (2018): Adam that divides by the largest average so far."""
+    b1, b2, eps = (w.dtype.type(x) for x in (beta1, beta2, epsilon))
+    lr_t = w.dtype.type(learning_rate * np.sqrt(1 - beta2_power) / (1 - beta1_power))
+    m = b1 * slots["m"] + (1 - b1) * g
+    v = b2 * slots["v"] + (1 - b2) * np.square(g)
+    vhat = np.maximum(slots["vhat"], v)
+    return w - lr_t * m / (np.sqrt(vhat) + eps), {"m": m, "v": v, "vhat": vhat}
+
+
 RULES: dict[str, Rule] = {
     "gradient_descent": gradient_descent,
     "momentum": momentum,
     "adagrad": adagrad,
     "adam": adam,
     "ftrl": ftrl,
+    "rmsprop": rmsprop,
+    "adadelta": adadelta,
+    "adagrad_da": adagrad_da,
+    "proximal_gradient_descent": proximal_gradient_descent,
+    "proximal_adagrad": proximal_adagrad,
+    "lion": lion,
+    "adamax": adamax,
+    "nadam": nadam,
+    "amsgrad": amsgrad,
 }
 
 # Rules that apply the rows of a repeated index one after the other, and don't sum them first.

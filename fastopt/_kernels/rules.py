@@ -133,6 +133,125 @@ _PAGE = (
             accum = n
         """,
     ),
+    # The learning rate is folded into momentum.
+    Rule(
+        "rmsprop",
+        slots=("rms", "momentum"),
+        scalars=("lr", "mu", "one_minus_decay", "epsilon"),
+        body="""
+            rms = flush(rms + (g * g - rms) * one_minus_decay)
+            momentum = flush(momentum * mu + g * lr / sqrt(rms + epsilon))
+            w = w - momentum
+        """,
+    ),
+    # A variance below zero comes of rounding and counts as zero.
+    Rule(
+        "rmsprop_centered",
+        slots=("rms", "mg", "momentum"),
+        scalars=("lr", "mu", "one_minus_decay", "epsilon"),
+        body="""
+            rms = flush(rms + (g * g - rms) * one_minus_decay)
+            mg = flush(mg + (g - mg) * one_minus_decay)
+            variance = rms - mg * mg
+            variance = 0 if variance < 0 else variance
+            momentum = flush(momentum * mu + g * lr / sqrt(variance + epsilon))
+            w = w - momentum
+        """,
+    ),
+    Rule(
+        "adadelta",
+        slots=("accum", "accum_update"),
+        scalars=("lr", "rho", "one_minus_rho", "epsilon"),
+        body="""
+            accum = flush(accum * rho + g * g * one_minus_rho)
+            update = sqrt(accum_update + epsilon) / sqrt(accum + epsilon) * g
+            w = w - update * lr
+            accum_update = flush(accum_update * rho + update * update * one_minus_rho)
+        """,
+    ),
+    # threshold = T * l1, damping = l2 * T * lr, where T is the number of the step.
+    Rule(
+        "adagrad_da",
+        slots=("gradient_accumulator", "gradient_squared_accumulator"),
+        scalars=("lr", "threshold", "damping"),
+        body="""
+            gradient_accumulator = gradient_accumulator + g
+            gradient_squared_accumulator = gradient_squared_accumulator + g * g
+            excess = fabs(gradient_accumulator) - threshold
+            excess = 0 if excess < 0 else excess
+            target = copysign(excess, gradient_accumulator) * lr
+            w = -target / (damping + sqrt(gradient_squared_accumulator))
+        """,
+    ),
+    # threshold = lr * l1, shrink = 1 + l2 * lr.
+    Rule(
+        "proximal_gradient_descent",
+        slots=(),
+        scalars=("lr", "threshold", "shrink"),
+        body="""
+            target = w - g * lr
+            excess = fabs(target) - threshold
+            excess = 0 if excess < 0 else excess
+            w = copysign(excess, target) / shrink
+        """,
+    ),
+    Rule(
+        "proximal_adagrad",
+        slots=("accumulator",),
+        scalars=("lr", "l1", "l2"),
+        body="""
+            accumulator = accumulator + g * g
+            rate = lr / sqrt(accumulator)
+            target = w - g * rate
+            excess = fabs(target) - rate * l1
+            excess = 0 if excess < 0 else excess
+            w = copysign(excess, target) / (1 + l2 * rate)
+        """,
+    ),
+    # The sign of zero is zero, that of NaN is NaN.
+    Rule(
+        "lion",
+        slots=("m",),
+        scalars=("lr", "one_minus_beta1", "one_minus_beta2"),
+        body="""
+            direction = m + (g - m) * one_minus_beta1
+            direction = copysign(1, direction) if fabs(direction) > 0 else direction
+            w = w - direction * lr
+            m = flush(m + (g - m) * one_minus_beta2)
+        """,
+    ),
+    # In the relatives of Adam lr is the bias-corrected step, too.
+    Rule(
+        "adamax",
+        slots=("m", "v"),
+        scalars=("lr", "one_minus_beta1", "beta2", "epsilon"),
+        body="""
+            m = flush(m + (g - m) * one_minus_beta1)
+            v = flush(fmax(v * beta2, fabs(g)))
+            w = w - m / (v + epsilon) * lr
+        """,
+    ),
+    Rule(
+        "nadam",
+        slots=("m", "v"),
+        scalars=("lr", "beta1", "one_minus_beta1", "one_minus_beta2", "epsilon"),
+        body="""
+            m = flush(m + (g - m) * one_minus_beta1)
+            v = flush(v + (g * g - v) * one_minus_beta2)
+            w = w - (g * one_minus_beta1 + m * beta1) * lr / (sqrt(v) + epsilon)
+        """,
+    ),
+    Rule(
+        "amsgrad",
+        slots=("m", "v", "vhat"),
+        scalars=("lr", "one_minus_beta1", "one_minus_beta2", "epsilon"),
+        body="""
+            m = flush(m + (g - m) * one_minus_beta1)
+            v = flush(v + (g * g - v) * one_minus_beta2)
+            vhat = fmax(vhat, v)
+            w = w - m * lr / (sqrt(vhat) + epsilon)
+        """,
+    ),
 )
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in _PAGE}

@@ -43,6 +43,8 @@ def kernel_of(rule: str, hyper: dict[str, Any]) -> str:
     """Name of the kernel for a rule of the oracle."""
     if rule == "momentum" and hyper.get("use_nesterov"):
         return "momentum_nesterov"
+    if rule == "rmsprop" and hyper.get("centered"):
+        return "rmsprop_centered"
     if rule == "ftrl" and hyper.get("learning_rate_power", -0.5) != -0.5:
         return "ftrl_power"
     return rule
@@ -52,19 +54,36 @@ def scalars_of(rule: str, hyper: dict[str, Any]) -> tuple[float, ...]:
     """The kernel's scalars, in its order, from hyperparameters."""
     h = hyper
     lr = float(h["learning_rate"])
-    if rule in ("gradient_descent", "adagrad"):
-        return (lr,)
-    if rule == "momentum":
-        return (lr, float(h["momentum"]))
-    if rule == "adam":
-        step = lr * float(np.sqrt(1 - h["beta2_power"])) / (1 - h["beta1_power"])
-        return (step, 1 - h["beta1"], 1 - h["beta2"], h["epsilon"])
-    two_l2 = 2 * h.get("l2", 0.0) + h.get("beta", 0.0) / lr
-    common = (1 / lr, h.get("l1", 0.0), two_l2, 2 * h.get("shrinkage", 0.0))
-    power = h.get("learning_rate_power", -0.5)
-    return common if power == -0.5 else (*common, -power)
+    l1, l2 = h.get("l1", 0.0), h.get("l2", 0.0)
+    b1, b2 = (float(h.get(name, 0.0)) for name in ("beta1", "beta2"))
+    p1, p2 = (float(h.get(f"{name}_power", 0.0)) for name in ("beta1", "beta2"))
+    if rule == "ftrl":
+        power = h.get("learning_rate_power", -0.5)
+        two_l2 = 2 * l2 + h.get("beta", 0.0) / lr
+        common = (1 / lr, l1, two_l2, 2 * h.get("shrinkage", 0.0))
+        return common if power == -0.5 else (*common, -power)
+    if rule == "rmsprop":
+        return (lr, h["momentum"], 1 - h["decay"], h["epsilon"])
+    step = lr * float(np.sqrt(1 - p2)) / (1 - p1)  # of Adam and its relatives
+    scalars: dict[str, tuple[float, ...]] = {
+        "gradient_descent": (lr,),
+        "momentum": (lr, h.get("momentum", 0.0)),
+        "adagrad": (lr,),
+        "adadelta": (lr, h.get("rho", 0.0), 1 - h.get("rho", 0.0), h.get("epsilon", 0.0)),
+        "adagrad_da": (lr, h.get("number", 1) * l1, l2 * h.get("number", 1) * lr),
+        "proximal_gradient_descent": (lr, lr * l1, 1 + l2 * lr),
+        "proximal_adagrad": (lr, l1, l2),
+        "lion": (lr, 1 - b1, 1 - b2),
+        "adam": (step, 1 - b1, 1 - b2, h.get("epsilon", 0.0)),
+        "amsgrad": (step, 1 - b1, 1 - b2, h.get("epsilon", 0.0)),
+        "adamax": (lr / (1 - p1), 1 - b1, b2, h.get("epsilon", 0.0)),
+        "nadam": (step, b1, 1 - b1, 1 - b2, h.get("epsilon", 0.0)),
+    }
+    return scalars[rule]
 
 
+_BETAS = {"learning_rate": 0.01, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-3}
+_POWERS = {"beta1_power": 0.9**3, "beta2_power": 0.999**3}
 HYPER: dict[str, list[dict[str, Any]]] = {
     "gradient_descent": [{"learning_rate": 0.1}],
     "momentum": [
@@ -72,20 +91,23 @@ HYPER: dict[str, list[dict[str, Any]]] = {
         {"learning_rate": 0.1, "momentum": 0.9, "use_nesterov": True},
     ],
     "adagrad": [{"learning_rate": 0.3}],
-    "adam": [
-        {
-            "learning_rate": 0.01,
-            "beta1": 0.9,
-            "beta2": 0.999,
-            "epsilon": 1e-3,
-            "beta1_power": 0.9**3,
-            "beta2_power": 0.999**3,
-        }
-    ],
+    "adam": [{**_BETAS, **_POWERS}],
     "ftrl": [
         {"learning_rate": 0.5, "l1": 0.2, "l2": 0.1, "shrinkage": 0.05, "beta": 0.3},
         {"learning_rate": 0.5, "l1": 0.1, "learning_rate_power": -0.3},
     ],
+    "rmsprop": [
+        {"learning_rate": 0.1, "momentum": 0.9, "decay": 0.8, "epsilon": 0.01},
+        {"learning_rate": 0.1, "momentum": 0.5, "decay": 0.9, "epsilon": 0.1, "centered": True},
+    ],
+    "adadelta": [{"learning_rate": 0.5, "rho": 0.9, "epsilon": 1e-3}],
+    "adagrad_da": [{"learning_rate": 0.5, "number": 3, "l1": 0.1, "l2": 0.2}],
+    "proximal_gradient_descent": [{"learning_rate": 0.3, "l1": 0.5, "l2": 0.7}],
+    "proximal_adagrad": [{"learning_rate": 0.3, "l1": 0.5, "l2": 0.7}],
+    "lion": [{"learning_rate": 0.1, "beta1": 0.9, "beta2": 0.99}],
+    "adamax": [{**_BETAS, "beta1_power": 0.9**3}],
+    "nadam": [{**_BETAS, **_POWERS}],
+    "amsgrad": [{**_BETAS, **_POWERS}],
 }
 CASES = [(rule, hyper) for rule, cases in HYPER.items() for hyper in cases]
 CASE_IDS = [kernel_of(rule, hyper) for rule, hyper in CASES]
@@ -102,7 +124,7 @@ def state(
     slots = {}
     for name in RULES[rule].slots:
         slots[name] = numbers()
-        if name not in ("m", "momentum", "linear"):
+        if name not in ("m", "momentum", "linear", "mg", "gradient_accumulator"):
             slots[name] = np.asarray(np.abs(slots[name]) + dtype(0.1))
     return numbers(), slots
 

@@ -98,9 +98,8 @@ def test_every_rule_is_vectorised(
     for name, rule in RULES.items():
         if "pow(" in rule.body:
             continue
-        code = [
-            text for symbol, text in assembly[level].items() if symbol.endswith(f"_{name}_{suffix}")
-        ]
+        end = f"_run_{level}_{name}_{suffix}"
+        code = [text for symbol, text in assembly[level].items() if symbol.endswith(end)]
         assert len(code) == 1, name
         wanted = {
             "mul",
