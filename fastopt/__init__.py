@@ -62,12 +62,17 @@ from fastopt.moving_averages import ExponentialMovingAverage, assign_moving_aver
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer
 from fastopt.optimizers import (
+    AdadeltaOptimizer,
+    AdagradDAOptimizer,
     AdagradOptimizer,
     AdamOptimizer,
     FtrlOptimizer,
     GradientDescentOptimizer,
     LazyAdamOptimizer,
     MomentumOptimizer,
+    ProximalAdagradOptimizer,
+    ProximalGradientDescentOptimizer,
+    RMSPropOptimizer,
 )
 from fastopt.sparse_product import sparse_matmul
 from fastopt.step_memory import cached_bytes, empty_cache, set_cache_limit
@@ -75,6 +80,8 @@ from fastopt.threads import get_num_threads, num_threads, set_num_threads
 from fastopt.variable import Variable
 
 __all__ = [
+    "AdadeltaOptimizer",
+    "AdagradDAOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AggregationMethod",
@@ -93,6 +100,9 @@ __all__ = [
     "MomentumOptimizer",
     "Operation",
     "Optimizer",
+    "ProximalAdagradOptimizer",
+    "ProximalGradientDescentOptimizer",
+    "RMSPropOptimizer",
     "RaggedIds",
     "Recording",
     "SparseConditionalAccumulator",

@@ -1,16 +1,25 @@
 """The update rules, one module a family."""
 
+from fastopt.optimizers.adadelta import AdadeltaOptimizer
 from fastopt.optimizers.adagrad import AdagradOptimizer
+from fastopt.optimizers.adagrad_da import AdagradDAOptimizer
 from fastopt.optimizers.adam import AdamOptimizer, LazyAdamOptimizer
 from fastopt.optimizers.ftrl import FtrlOptimizer
 from fastopt.optimizers.gradient_descent import GradientDescentOptimizer
 from fastopt.optimizers.momentum import MomentumOptimizer
+from fastopt.optimizers.proximal import ProximalAdagradOptimizer, ProximalGradientDescentOptimizer
+from fastopt.optimizers.rmsprop import RMSPropOptimizer
 
 __all__ = [
+    "AdadeltaOptimizer",
+    "AdagradDAOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "LazyAdamOptimizer",
     "MomentumOptimizer",
+    "ProximalAdagradOptimizer",
+    "ProximalGradientDescentOptimizer",
+    "RMSPropOptimizer",
 ]

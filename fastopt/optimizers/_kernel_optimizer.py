@@ -94,7 +94,7 @@ class KernelOptimizer(Optimizer):
     """
 
     _constraints: ClassVar[Mapping[str, Constraint]] = {}
-    _slot_table: ClassVar[tuple[Slot, ...]] = ()
+    _slot_table: tuple[Slot, ...] = ()
     _untouched: ClassVar[Literal["skip", "update"]] = "skip"
     _hooks_are_ours: ClassVar[bool] = True
     _steps_are_ours: ClassVar[bool] = True

@@ -258,6 +258,11 @@ def test_signatures_are_tensorflows() -> None:
         "use_locking": False,
         "name": "Adam",
     }
+    penalties = {
+        "l1_regularization_strength": 0.0,
+        "l2_regularization_strength": 0.0,
+        "use_locking": False,
+    }
     expected = {
         "GradientDescent": {
             "learning_rate": needed,
@@ -291,6 +296,40 @@ def test_signatures_are_tensorflows() -> None:
             "linear_name": None,
             "l2_shrinkage_regularization_strength": 0.0,
             "beta": None,
+        },
+        "RMSProp": {
+            "learning_rate": needed,
+            "decay": 0.9,
+            "momentum": 0.0,
+            "epsilon": 1e-10,
+            "use_locking": False,
+            "centered": False,
+            "name": "RMSProp",
+        },
+        "Adadelta": {
+            "learning_rate": 0.001,
+            "rho": 0.95,
+            "epsilon": 1e-8,
+            "use_locking": False,
+            "name": "Adadelta",
+        },
+        "AdagradDA": {
+            "learning_rate": needed,
+            "global_step": needed,
+            "initial_gradient_squared_accumulator_value": 0.1,
+            **penalties,
+            "name": "AdagradDA",
+        },
+        "ProximalGradientDescent": {
+            "learning_rate": needed,
+            **penalties,
+            "name": "ProximalGradientDescent",
+        },
+        "ProximalAdagrad": {
+            "learning_rate": needed,
+            "initial_accumulator_value": 0.1,
+            **penalties,
+            "name": "ProximalAdagrad",
         },
     }
     for name, arguments in expected.items():
