@@ -11,7 +11,17 @@ few rows of a large table, :class:`IndexedSlices`::
     opt.minimize(lambda: np.mean((fo.embedding_lookup(table, [3, 5]) - 1.0) ** 2))
 """
 
-from fastopt import checkpoint, clip, datasets, loss_scale, metrics, nn, schedules, threads
+from fastopt import (
+    checkpoint,
+    clip,
+    datasets,
+    distribute,
+    loss_scale,
+    metrics,
+    nn,
+    schedules,
+    threads,
+)
 from fastopt._version import __version__
 from fastopt.accumulators import ConditionalAccumulator, SparseConditionalAccumulator
 from fastopt.autodiff import (
@@ -123,6 +133,7 @@ __all__ = [
     "datasets",
     "defvjp",
     "defvjp_argnums",
+    "distribute",
     "eager_mode",
     "embedding_lookup",
     "embedding_lookup_sparse",

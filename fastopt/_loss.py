@@ -12,7 +12,9 @@ from fastopt._arrays import shown
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import AggregationMethod, Recording, Tensor, executing_eagerly
 from fastopt.autodiff.tensor import Differentiable
+from fastopt.distribute.strategy import loss_factor
 from fastopt.graph import trainable_variables
+from fastopt.loss_scale import scale_loss
 from fastopt.variable import Variable
 
 GATES = {"GATE_NONE": 0, "GATE_OP": 1, "GATE_GRAPH": 2}
@@ -44,6 +46,7 @@ def trace(
     aggregation_method: Any,
     grad_loss: Any,
     require_dtypes: Callable[[list[Any]], None],
+    loss_scale: float | None = None,
 ) -> Traced:
     """Check the arguments and, if the loss is a callable, run it.
 
@@ -51,9 +54,13 @@ def trace(
     ----------
     require_dtypes : callable
         Called with a list of things that must have one of the optimizer's dtypes.
+    loss_scale : float, optional
+        What the loss is multiplied by, beside the share of a replica.
     """
     if callable(loss):
-        return _trace_callable(loss, var_list, gate_gradients, aggregation_method, grad_loss)
+        return _trace_callable(
+            loss, var_list, gate_gradients, aggregation_method, grad_loss, loss_scale
+        )
     if executing_eagerly():
         raise RuntimeError(
             "with eager execution the loss must be a function without arguments: nothing outside"
@@ -69,7 +76,7 @@ def trace(
     if not xs:
         raise ValueError("No variables to optimize: the list of variables is empty.")
     _require_aggregation(aggregation_method)
-    traced = loss if isinstance(loss, Differentiable) else None
+    traced = _scaled(loss, loss_scale) if isinstance(loss, Differentiable) else None
     return Traced(traced, xs, grad_loss, aggregation_method, loss)
 
 
@@ -79,6 +86,7 @@ def _trace_callable(
     gate_gradients: Any,
     aggregation_method: Any,
     grad_loss: Any,
+    loss_scale: float | None,
 ) -> Traced:
     _require_gate(gate_gradients)
     _require_aggregation(aggregation_method)
@@ -90,6 +98,8 @@ def _trace_callable(
         for x in xs or ():
             recording.watch(x)
         loss = function()
+        if isinstance(loss, Differentiable):
+            loss = _scaled(loss, loss_scale)
     if xs is None:
         xs = [x for x in recording.watched if x._trainable]
     if isinstance(loss, Differentiable):
@@ -104,6 +114,17 @@ def _trace_callable(
     if grad_loss is not None:
         grad_loss = _grad_loss(grad_loss, np.asarray(loss) if traced is None else loss)
     return Traced(traced, xs, grad_loss, aggregation_method, function)
+
+
+def _scaled(loss: Differentiable, loss_scale: float | None) -> Any:
+    """Return the loss times the loss scale, and divided by the number of replicas.
+
+    Of a callable this is asked for when it has been called: it may say what kind of mean it is.
+    """
+    if loss_scale is not None:
+        loss = scale_loss(loss, loss_scale)
+    share = loss_factor()
+    return loss if share == 1.0 else scale_loss(loss, share)
 
 
 def flatten(var_list: Any) -> list[Any]:

@@ -82,33 +82,37 @@ def checked(pairs: Sequence[Any], optimizer_name: str) -> list[Pair]:
     RuntimeError
         If a variable with a constraint has a sparse gradient.
     """
-    good: list[Pair] = []
-    given: list[Any] = []
+    read = converted(pairs, optimizer_name)
+    good = [(gradient, var) for gradient, var in read if gradient is not None]
+    if not good:
+        raise no_gradients([var for _, var in read])
+    return good
+
+
+def converted(pairs: Sequence[Any], optimizer_name: str) -> list[tuple[Gradient | None, Any]]:
+    """Check and convert all pairs, also those without a gradient; see `checked`."""
+    read: list[tuple[Gradient | None, Any]] = []
     for position, pair in enumerate(pairs):
         gradient, var = split(pair, position)
-        given.append(var)
         if isinstance(var, Variable):
-            converted = as_gradient(
+            given = as_gradient(
                 gradient,
                 like=_floating(var),
                 shape=var.shape,
                 name=f"the gradient of variable {var.name!r}",
             )
         else:
-            converted = as_gradient(gradient, name=f"the gradient in grads_and_vars[{position}]")
+            given = as_gradient(gradient, name=f"the gradient in grads_and_vars[{position}]")
             require_target(var, gradient, position)
-        if converted is None:
-            continue
-        var = updatable(var, optimizer_name)
-        if var.constraint is not None and isinstance(converted, IndexedSlices):
-            raise RuntimeError(
-                f"variable {var.name!r} has a constraint, which cannot be used with a sparse"
-                " gradient"
-            )
-        good.append((converted, var))
-    if not good:
-        raise no_gradients(given)
-    return good
+        if given is not None:
+            var = updatable(var, optimizer_name)
+            if var.constraint is not None and isinstance(given, IndexedSlices):
+                raise RuntimeError(
+                    f"variable {var.name!r} has a constraint, which cannot be used with a sparse"
+                    " gradient"
+                )
+        read.append((given, var))
+    return read
 
 
 def no_gradients(variables: Sequence[Any], loss: Any = None) -> ValueError:

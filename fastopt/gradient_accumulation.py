@@ -10,6 +10,9 @@ from fastopt._arrays import shown
 from fastopt._slots import WeakIdentityMap
 from fastopt._sums import GradientSum
 from fastopt._validate import Real
+from fastopt.distribute.context import context_set_to
+from fastopt.distribute.strategy import Strategy, get_replica_context, has_strategy
+from fastopt.distribute.values import PerReplica
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable
@@ -103,7 +106,11 @@ class GradientAccumulation(OptimizerWrapper):
         `flush` tries again. The operation of a call without a step has no variables. See
         :meth:`Optimizer.apply_gradients`.
         """
-        pairs = _pairs.as_list(grads_and_vars)
+        return super().apply_gradients(grads_and_vars, global_step, name)
+
+    def _apply_once(
+        self, pairs: list[Any], global_step: Variable | None, name: str | None
+    ) -> Operation:
         good = _pairs.checked(pairs, self._label())
         self._optimizer._require_updatable([var for _, var in good])
         if global_step is not None:
@@ -114,7 +121,8 @@ class GradientAccumulation(OptimizerWrapper):
     def flush(self, global_step: Variable | None = None, name: str | None = None) -> Operation:
         """Make a step with what has been collected, at the end of an epoch say.
 
-        The means are over the micro-batches that there were. Without any, nothing is done.
+        The means are over the micro-batches that there were. Without any, nothing is done. All
+        replicas must call it.
 
         Parameters
         ----------
@@ -127,6 +135,10 @@ class GradientAccumulation(OptimizerWrapper):
         -------
         Operation
         """
+        context = get_replica_context()
+        if context is not None and has_strategy():
+            done: Operation = context.merge_call(_flush, (self, global_step, name))
+            return done
         with self._state_lock:
             if not self._collected:
                 return self._nothing_applied(global_step, name)
@@ -161,3 +173,12 @@ class GradientAccumulation(OptimizerWrapper):
         self._collected = 0
         self._sums = WeakIdentityMap()
         return done
+
+
+def _flush(strategy: Strategy, opt: Any, global_step: Any, name: Any) -> Operation:
+    """Flush once for all replicas."""
+    if isinstance(opt, PerReplica) or isinstance(global_step, PerReplica):
+        raise ValueError("flush() must be the same call on all replicas")
+    with context_set_to(None):
+        done: Operation = opt.flush(global_step, name[0] if isinstance(name, PerReplica) else name)
+    return done

@@ -12,6 +12,7 @@ Here are the scales and what is done with them; the optimizer's own option and
 from __future__ import annotations
 
 import math
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -349,6 +350,21 @@ def get(identifier: Any) -> LossScale | None:
     )
 
 
+def from_environment() -> LossScale | None:
+    """Return the loss scale that the environment asks for, as TensorFlow does.
+
+    Returns
+    -------
+    DynamicLossScale or None
+        A scale if ``TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING`` is "1" or, where that is not set,
+        ``TF_ENABLE_AUTO_MIXED_PRECISION`` is.
+    """
+    wanted = os.environ.get("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING")
+    if wanted is None:
+        wanted = os.environ.get("TF_ENABLE_AUTO_MIXED_PRECISION")
+    return DynamicLossScale() if wanted == "1" else None
+
+
 # ---------------------------------------------------------------------- for optimizers
 
 
@@ -371,7 +387,8 @@ def scale_loss(loss: Any, scale: float) -> Any:
     dtype = getattr(loss, "dtype", None)
     if not isinstance(dtype, np.dtype) or not (dtype.kind == "f" or is_bfloat16(dtype)):
         return loss
-    return loss * dtype.type(scale)
+    with np.errstate(over="ignore"):  # an infinity is what the verdict looks for
+        return loss * dtype.type(scale)
 
 
 def unscale_gradients(

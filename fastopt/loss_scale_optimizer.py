@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastopt import _pairs
+from fastopt.distribute import in_cross_replica_context
 from fastopt.loss_scale import LossScale, apply_if_finite, get, scale_loss, unscale_gradients
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer
@@ -54,7 +55,7 @@ class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
         scale = get(loss_scale)
         if scale is None:
             raise ValueError("loss_scale must not be None")
-        self._loss_scale = scale
+        self._loss_scale: LossScale = scale
 
     @property
     def loss_scale(self) -> LossScale:
@@ -94,7 +95,17 @@ class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
         See :meth:`Optimizer.apply_gradients`. The operation of a step that was skipped has no
         variables.
         """
-        pairs = _pairs.as_list(grads_and_vars)
+        if in_cross_replica_context():  # as in TensorFlow no RuntimeError
+            raise ValueError("apply_gradients() must be called in a replica context")
+        return super().apply_gradients(grads_and_vars, global_step, name)
+
+    def doing_loss_scaling(self) -> bool:
+        """Return True."""
+        return True
+
+    def _apply_once(
+        self, pairs: list[Any], global_step: Variable | None, name: str | None
+    ) -> Operation:
         gradients = [_pairs.split(pair, position)[0] for position, pair in enumerate(pairs)]
         name = name or self._name
 

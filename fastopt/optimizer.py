@@ -5,16 +5,22 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from fastopt import _loss, _pairs
+from fastopt import _loss, _overlapped, _pairs, _replicas
 from fastopt._batch import Batch, HookBatch, KeptBatch, Outcome
 from fastopt._slots import Journal, SlotKeeper
-from fastopt.autodiff import backward, backward_in_order, executing_eagerly
+from fastopt.autodiff import backward, executing_eagerly
+from fastopt.distribute.context import context_set_to
+from fastopt.distribute.context import current as current_replica
+from fastopt.distribute.strategy import Strategy
 from fastopt.graph import get_default_graph
 from fastopt.indexed_slices import IndexedSlices
+from fastopt.loss_scale import LossScale, apply_if_finite, from_environment, unscale_gradients
+from fastopt.loss_scale import get as get_loss_scale
 from fastopt.operation import Operation
 from fastopt.schedules.base import at_step
 from fastopt.step_memory import step_memory
@@ -38,11 +44,15 @@ class Optimizer(SlotKeeper):
         race as in Hogwild: updates may get lost, but memory is safe.
     name : str
         The name of the optimizer. Slot variables are named after it.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        `compute_gradients` multiplies the loss by this and the gradients by its reciprocal, so that
+        small gradients of 16-bit numbers don't vanish; see `fastopt.loss_scale`. With a dynamic
+        scale a step whose gradients are not all finite is skipped as a whole.
 
     Raises
     ------
     ValueError
-        If `name` is empty or ``None``.
+        If `name` is empty or ``None``, or `loss_scale` is no loss scale.
 
     Notes
     -----
@@ -89,11 +99,12 @@ class Optimizer(SlotKeeper):
     GATE_OP: ClassVar[int] = _loss.GATES["GATE_OP"]
     GATE_GRAPH: ClassVar[int] = _loss.GATES["GATE_GRAPH"]
 
-    def __init__(self, use_locking: bool, name: str) -> None:
+    def __init__(self, use_locking: bool, name: str, loss_scale: Any = None) -> None:
         if not name:
             raise ValueError("Must specify the optimizer name: it may not be empty or None")
         self._name = name
         self._use_locking = bool(use_locking)
+        self._loss_scale = self._make_loss_scale(loss_scale)
         super().__init__()
 
     def _make_transient(self) -> None:
@@ -114,6 +125,18 @@ class Optimizer(SlotKeeper):
     def get_name(self) -> str:
         """Return the name given to the constructor."""
         return self._name
+
+    def doing_loss_scaling(self) -> bool:
+        """Say whether this optimizer scales the loss."""
+        return self._loss_scale is not None
+
+    def variables(self) -> list[Variable]:
+        """Return the state of the optimizer: slots and other variables by name, the loss scale's.
+
+        Unless eager mode is on, only slots and other variables of the default graph.
+        """
+        found = super().variables()
+        return found if self._loss_scale is None else found + self._loss_scale.variables()
 
     def minimize(
         self,
@@ -175,8 +198,8 @@ class Optimizer(SlotKeeper):
         """
         if _loss.is_gate(gate_gradients, Optimizer.GATE_NONE) and self._halves_are_ours():
             with step_memory():
-                return self._minimize_overlapped(
-                    loss, global_step, var_list, aggregation_method, name, grad_loss
+                return _overlapped.minimize(
+                    self, loss, global_step, var_list, aggregation_method, name, grad_loss
                 )
         pairs = self.compute_gradients(
             loss,
@@ -186,7 +209,7 @@ class Optimizer(SlotKeeper):
             colocate_gradients_with_ops=colocate_gradients_with_ops,
             grad_loss=grad_loss,
         )
-        if all(gradient is None for gradient, _ in pairs):
+        if all(gradient is None for gradient, _ in pairs) and current_replica() is None:
             raise _pairs.no_gradients([var for _, var in pairs], loss)
         return self.apply_gradients(pairs, global_step=global_step, name=name)
 
@@ -249,6 +272,7 @@ class Optimizer(SlotKeeper):
         array([6., 8.])
         """
         with step_memory():
+            scale = None if self._loss_scale is None else float(self._loss_scale())
             traced = _loss.trace(
                 loss,
                 var_list,
@@ -256,12 +280,15 @@ class Optimizer(SlotKeeper):
                 aggregation_method,
                 grad_loss,
                 self._assert_valid_dtypes,
+                scale,
             )
             if traced.loss is None:
                 return [(None, x) for x in traced.xs]
             gradients = backward(
                 [traced.loss], traced.xs, [traced.grad_loss], (), traced.aggregation_method
             )
+            if scale is not None:
+                gradients = unscale_gradients(gradients, scale)
             pairs = list(zip(gradients, traced.xs, strict=True))
         self._assert_valid_dtypes([x for gradient, x in pairs if gradient is not None])
         return pairs
@@ -306,7 +333,13 @@ class Optimizer(SlotKeeper):
         NotImplementedError
             If a `Tensor` shall be updated.
         RuntimeError
-            If the gradient of a variable with a constraint is sparse.
+            If the gradient of a variable with a constraint is sparse, or in the cross-replica
+            context of a strategy.
+
+        Notes
+        -----
+        In a replica (see `fastopt.distribute`) this waits for all other replicas. Their gradients
+        are added and applied once; a variable that has no gradient on any of them is left alone.
 
         Examples
         --------
@@ -322,12 +355,57 @@ class Optimizer(SlotKeeper):
         pairs = grads_and_vars
         if type(pairs) is not list or not pairs:
             pairs = _pairs.as_list(grads_and_vars)
+        if current_replica() is not None:
+            return _replicas.meet(self, pairs, global_step, name)
+        return self._apply_once(pairs, global_step, name)
+
+    # ------------------------------------------------------------------ the course of a step
+
+    def _distributed_apply(
+        self,
+        strategy: Strategy,
+        grads_and_vars: Any,
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> Operation:
+        """Apply gradients of all replicas in a cross-replica context.
+
+        Parameters
+        ----------
+        strategy : Strategy
+            The strategy in force.
+        grads_and_vars : iterable of (PerReplica, variable)
+            The gradients of each variable. They are added; ``None`` adds nothing.
+        global_step, name
+            As for `apply_gradients`.
+        """
+        pairs = _replicas.reduced(strategy, _pairs.as_list(grads_and_vars))
+        with context_set_to(None):  # from here on it is one step like any other
+            return self._apply_once(pairs, global_step, name)
+
+    def _apply_once(
+        self, pairs: list[Any], global_step: Variable | None, name: str | None
+    ) -> Operation:
+        """Apply gradients, without a thought of replicas. The hook for wrappers."""
+        if self._loss_scale is None:
+            return self._apply_whole(pairs, global_step, name)
+        if global_step is not None:
+            self._require_step(global_step)
+        done: Operation = apply_if_finite(
+            self._loss_scale,
+            [_pairs.split(pair, position)[0] for position, pair in enumerate(pairs)],
+            partial(self._apply_whole, pairs, global_step, name),
+            partial(self._nothing_applied, global_step, name),
+        )
+        return done
+
+    def _apply_whole(
+        self, pairs: list[Any], global_step: Variable | None, name: str | None
+    ) -> Operation:
         if self._use_locking:
             with self._state_lock:
                 return self._apply(pairs, global_step, name)
         return self._apply(pairs, global_step, name)
-
-    # ------------------------------------------------------------------ the course of a step
 
     def _apply(self, pairs: list[Any], global_step: Variable | None, name: str | None) -> Operation:
         self._call.step = global_step
@@ -419,6 +497,15 @@ class Optimizer(SlotKeeper):
             get_default_graph()._set_train_op(operation)
         return operation
 
+    def _nothing_applied(self, global_step: Variable | None, name: str | None) -> Operation:
+        """Return the record of a call that has updated no variable."""
+        step = None if global_step is None else global_step.item()
+        return Operation(name or self._name, type(self).__name__, step=step)
+
+    def _make_loss_scale(self, loss_scale: Any) -> LossScale | None:
+        """Return the loss scale that the constructor's argument or the environment asks for."""
+        return from_environment() if loss_scale is None else get_loss_scale(loss_scale)
+
     def _require_step(self, global_step: Variable) -> None:
         """Check a step counter, unless it is the one that was checked last."""
         if self._known_step() is not global_step:
@@ -431,81 +518,9 @@ class Optimizer(SlotKeeper):
         return (
             cls.compute_gradients is Optimizer.compute_gradients
             and cls.apply_gradients is Optimizer.apply_gradients
+            and self._loss_scale is None  # which wants all gradients before the first update
+            and current_replica() is None  # where replicas meet once
         )
-
-    def _minimize_overlapped(
-        self,
-        loss: Any,
-        global_step: Variable | None,
-        var_list: Any,
-        aggregation_method: int | None,
-        name: str | None,
-        grad_loss: Any,
-    ) -> Operation:
-        """Minimize with ``GATE_NONE``: update each variable as soon as the backward pass allows."""
-        traced = _loss.trace(
-            loss,
-            var_list,
-            Optimizer.GATE_NONE,
-            aggregation_method,
-            grad_loss,
-            self._assert_valid_dtypes,
-        )
-        xs = traced.xs
-        if traced.loss is None:
-            raise _pairs.no_gradients(xs, loss)
-        gradients = backward_in_order(
-            [traced.loss], xs, [traced.grad_loss], (), traced.aggregation_method
-        )
-        connected = gradients.connected
-        variables = [
-            _pairs.updatable(x, self._label())
-            for x, leads in zip(xs, connected, strict=True)
-            if leads
-        ]
-        if not variables:
-            raise _pairs.no_gradients(xs, loss)
-        self._require_updatable(variables)
-        if global_step is not None:
-            self._require_step(global_step)
-        memory = _pairs.require_storage(variables)
-        ops: list[Any] = []
-        refs: list[weakref.ref[Variable]] = []
-        rows = parameters = 0
-        call = self._call
-        call.step = global_step
-        with contextlib.ExitStack() as stack:
-            stack.callback(call.forget)
-            if self._use_locking:
-                stack.enter_context(self._state_lock)
-            with self._state_lock, self._creating(variables) as journal:
-                self._create_slots(variables)
-                self._prepare()
-            memory.add(self._slots_of(variables))
-            try:
-                for position, gradient in gradients:
-                    if gradient is None:
-                        continue
-                    pairs = [(gradient, xs[position])]
-                    batch: Batch | None = self._bind(pairs)
-                    if batch is None:
-                        pairs = _pairs.checked(pairs, self._label())
-                        batch = self._batch(list(memory.apart(pairs)))
-                    del gradient, pairs
-                    new_ops, new_rows, new_parameters = self._run(batch)
-                    ops.extend(new_ops)
-                    refs.extend(batch.refs)
-                    rows += new_rows
-                    parameters += new_parameters
-                    del batch  # and with it the gradient
-                if not ops:
-                    raise _pairs.no_gradients(xs, loss)
-            except BaseException:
-                if not ops:
-                    journal.undo()
-                raise
-            step = self._conclude(ops, global_step, name)
-        return self._record(name, tuple(refs), rows, parameters, step)
 
     # ------------------------------------------------------------------ hooks for rules
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from fastopt._arrays import shown
+from fastopt.loss_scale import LossScale
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable
@@ -13,8 +14,9 @@ from fastopt.variable import Variable
 class OptimizerWrapper(Optimizer):
     """An optimizer that leaves computing and applying gradients to another one.
 
-    A subclass overrides `apply_gradients`, `compute_gradients` or both, and calls those of
-    ``self._optimizer``.
+    A subclass overrides ``_apply_once``, `compute_gradients` or both, and calls `apply_gradients`
+    and `compute_gradients` of ``self._optimizer``. ``_apply_once`` is called once for all replicas,
+    with the sums of their gradients.
 
     Parameters
     ----------
@@ -52,14 +54,22 @@ class OptimizerWrapper(Optimizer):
             grad_loss,
         )
 
+    def _apply_once(
+        self, pairs: list[Any], global_step: Variable | None, name: str | None
+    ) -> Operation:
+        return self._optimizer.apply_gradients(pairs, global_step, name)
+
     def variables(self) -> list[Variable]:
         """Return the wrapped optimizer's variables."""
         return self._optimizer.variables()
 
-    def _nothing_applied(self, global_step: Variable | None, name: str | None) -> Operation:
-        """Return the record of a call that has updated no variable."""
-        step = None if global_step is None else global_step.item()
-        return Operation(name or self._name, type(self).__name__, step=step)
+    def doing_loss_scaling(self) -> bool:
+        """Say whether the wrapped optimizer scales the loss."""
+        return self._optimizer.doing_loss_scaling()
+
+    def _make_loss_scale(self, loss_scale: Any) -> LossScale | None:
+        # What the environment asks for is asked of the wrapped optimizer.
+        return None
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise RuntimeError(

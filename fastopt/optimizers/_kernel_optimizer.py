@@ -108,8 +108,10 @@ class KernelOptimizer(Optimizer):
         cls._hooks_are_ours = all(_is_ours(cls, hook) for hook in _HOOKS)
         cls._steps_are_ours = all(_is_ours(cls, hook) for hook in ("_prepare", "_finish"))
 
-    def __init__(self, use_locking: bool, name: str, **hyperparameters: Any) -> None:
-        super().__init__(use_locking, name)
+    def __init__(
+        self, use_locking: bool, name: str, loss_scale: Any = None, **hyperparameters: Any
+    ) -> None:
+        super().__init__(use_locking, name, loss_scale)
         self._hyperparameters = accept_all(type(self).__name__, self._constraints, hyperparameters)
         self._rule_name = self._rule()
         self._varying = tuple(

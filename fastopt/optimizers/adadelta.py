@@ -39,6 +39,8 @@ class AdadeltaOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -74,8 +76,12 @@ class AdadeltaOptimizer(KernelOptimizer):
         epsilon: Any = 1e-8,
         use_locking: bool = False,
         name: str = "Adadelta",
+        *,
+        loss_scale: Any = None,
     ) -> None:
-        super().__init__(use_locking, name, learning_rate=learning_rate, rho=rho, epsilon=epsilon)
+        super().__init__(
+            use_locking, name, loss_scale, learning_rate=learning_rate, rho=rho, epsilon=epsilon
+        )
 
     def _rule(self) -> str:
         return "adadelta"

@@ -35,6 +35,8 @@ class AdagradOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -68,10 +70,13 @@ class AdagradOptimizer(KernelOptimizer):
         initial_accumulator_value: float = 0.1,
         use_locking: bool = False,
         name: str = "Adagrad",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             initial_accumulator_value=initial_accumulator_value,
         )

@@ -80,6 +80,8 @@ class AdagradDAOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -125,10 +127,13 @@ class AdagradDAOptimizer(KernelOptimizer):
         l2_regularization_strength: Any = 0.0,
         use_locking: bool = False,
         name: str = "AdagradDA",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             global_step=global_step,
             initial_gradient_squared_accumulator_value=initial_gradient_squared_accumulator_value,

@@ -51,6 +51,8 @@ class AdamOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -91,10 +93,13 @@ class AdamOptimizer(KernelOptimizer):
         epsilon: Any = 1e-8,
         use_locking: bool = False,
         name: str = "Adam",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             beta1=beta1,
             beta2=beta2,
@@ -163,7 +168,7 @@ class LazyAdamOptimizer(AdamOptimizer):
 
     Parameters
     ----------
-    learning_rate, beta1, beta2, epsilon, use_locking, name
+    learning_rate, beta1, beta2, epsilon, use_locking, name, loss_scale
         See `AdamOptimizer`.
 
     Examples

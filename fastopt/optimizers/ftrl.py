@@ -45,6 +45,8 @@ class FtrlOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
     accum_name, linear_name : str, optional
         What stands in the names of the slots for the optimizer's name.
     l2_shrinkage_regularization_strength : float, callable, Variable or array_like scalar
@@ -102,10 +104,13 @@ class FtrlOptimizer(KernelOptimizer):
         linear_name: str | None = None,
         l2_shrinkage_regularization_strength: Any = 0.0,
         beta: Any = None,
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             learning_rate_power=learning_rate_power,
             initial_accumulator_value=initial_accumulator_value,

@@ -27,6 +27,8 @@ class GradientDescentOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -46,9 +48,14 @@ class GradientDescentOptimizer(KernelOptimizer):
     _constraints = {"learning_rate": Real()}
 
     def __init__(
-        self, learning_rate: Any, use_locking: bool = False, name: str = "GradientDescent"
+        self,
+        learning_rate: Any,
+        use_locking: bool = False,
+        name: str = "GradientDescent",
+        *,
+        loss_scale: Any = None,
     ) -> None:
-        super().__init__(use_locking, name, learning_rate=learning_rate)
+        super().__init__(use_locking, name, loss_scale, learning_rate=learning_rate)
 
     def _rule(self) -> str:
         return "gradient_descent"

@@ -36,6 +36,8 @@ class MomentumOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
     use_nesterov : bool
         Whether to look ahead as Nesterov's method does [1]_.
 
@@ -72,10 +74,13 @@ class MomentumOptimizer(KernelOptimizer):
         use_locking: bool = False,
         name: str = "Momentum",
         use_nesterov: bool = False,
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             momentum=momentum,
             use_nesterov=use_nesterov,

@@ -34,6 +34,8 @@ class ProximalGradientDescentOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -69,10 +71,13 @@ class ProximalGradientDescentOptimizer(KernelOptimizer):
         l2_regularization_strength: Any = 0.0,
         use_locking: bool = False,
         name: str = "ProximalGradientDescent",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             l1_regularization_strength=l1_regularization_strength,
             l2_regularization_strength=l2_regularization_strength,
@@ -120,6 +125,8 @@ class ProximalAdagradOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -162,10 +169,13 @@ class ProximalAdagradOptimizer(KernelOptimizer):
         l2_regularization_strength: Any = 0.0,
         use_locking: bool = False,
         name: str = "ProximalAdagrad",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             initial_accumulator_value=initial_accumulator_value,
             l1_regularization_strength=l1_regularization_strength,

@@ -46,6 +46,8 @@ class RMSPropOptimizer(KernelOptimizer):
         Divide by the standard deviation of the gradient instead.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -87,10 +89,13 @@ class RMSPropOptimizer(KernelOptimizer):
         use_locking: bool = False,
         centered: bool = False,
         name: str = "RMSProp",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             decay=decay,
             momentum=momentum,

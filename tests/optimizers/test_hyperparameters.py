@@ -32,7 +32,8 @@ def test_a_bad_argument_is_refused(
 
 @every_record()
 def test_the_table_names_the_arguments_of_the_constructor(record: Record) -> None:
-    arguments = set(inspect.signature(record.cls).parameters) - {"use_locking", "name"}
+    arguments = set(inspect.signature(record.cls).parameters)
+    arguments -= {"use_locking", "name", "loss_scale"}
     assert set(record.cls._constraints) == arguments
 
 
@@ -333,6 +334,8 @@ def test_signatures_are_tensorflows() -> None:
         },
     }
     for name, arguments in expected.items():
-        found = inspect.signature(BY_ID[name].cls).parameters.values()
+        *found, ours = inspect.signature(BY_ID[name].cls).parameters.values()
         assert [(p.name, p.default) for p in found] == list(arguments.items())
         assert all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in found)
+        assert (ours.name, ours.default) == ("loss_scale", None)
+        assert ours.kind is inspect.Parameter.KEYWORD_ONLY
