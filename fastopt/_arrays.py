@@ -27,6 +27,16 @@ def is_bfloat16(dtype: np.dtype[Any]) -> bool:
     return dtype.name == "bfloat16"
 
 
+def is_half(dtype: np.dtype[Any]) -> bool:
+    """Say whether `dtype` is a float of 16 bits: float16 or bfloat16."""
+    return dtype.char == "e" or is_bfloat16(dtype)
+
+
+def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which numbers of `dtype` are computed: float32 for those of 16 bits."""
+    return _FLOAT32 if is_half(dtype) else dtype
+
+
 def plain_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     """Return `value` as an array of the base class, of whatever dtype and strides.
 

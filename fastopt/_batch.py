@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from fastopt._slots import Journal
 from fastopt.indexed_slices import IndexedSlices
 
@@ -74,15 +76,25 @@ class HookBatch:
                 if not ops and self._journal is not None:
                     self._journal.undo()
                 raise
-            constrain(var)
+            constrain(var, gradient)
             ops.append(op)
         return ops, rows, parameters
 
 
-def constrain(var: Variable) -> None:
-    """Put a variable back where its constraint wants it."""
-    if var.constraint is not None:
+def constrain(var: Variable, gradient: Any, every_row: bool = False) -> None:
+    """Put a variable back where its constraint wants it.
+
+    After a sparse gradient that is done for its rows, which the constraint must be made for, unless
+    the update has moved every row.
+    """
+    if var.constraint is None:
+        return
+    if every_row or not isinstance(gradient, IndexedSlices):
         var.assign(var.constraint(var))
+        return
+    touched = gradient.grouping(var.shape[0]).unique_sorted()
+    rows = np.asarray(var.constraint(var._read_rows(touched)))
+    var.scatter_update(IndexedSlices(rows, touched))
 
 
 def ordered_locks(variables: Iterable[Variable]) -> tuple[Any, ...]:

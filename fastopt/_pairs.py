@@ -16,6 +16,7 @@ import numpy as np
 from fastopt._arrays import shown
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import Tensor
+from fastopt.constraints import acts_on_rows
 from fastopt.conversion import as_gradient
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.variable import Variable
@@ -80,7 +81,7 @@ def checked(pairs: Sequence[Any], optimizer_name: str) -> list[Pair]:
     NotImplementedError
         If what shall be updated is a `Tensor`.
     RuntimeError
-        If a variable with a constraint has a sparse gradient.
+        If a variable whose constraint does not act row by row has a sparse gradient.
     """
     read = converted(pairs, optimizer_name)
     good = [(gradient, var) for gradient, var in read if gradient is not None]
@@ -106,13 +107,19 @@ def converted(pairs: Sequence[Any], optimizer_name: str) -> list[tuple[Gradient 
             require_target(var, gradient, position)
         if given is not None:
             var = updatable(var, optimizer_name)
-            if var.constraint is not None and isinstance(given, IndexedSlices):
+            if isinstance(given, IndexedSlices) and not takes_slices(var):
                 raise RuntimeError(
                     f"variable {var.name!r} has a constraint, which cannot be used with a sparse"
-                    " gradient"
+                    f" gradient: {shown(var.constraint)} does not say, by an attribute rows that"
+                    " is True, that it acts row by row"
                 )
         read.append((given, var))
     return read
+
+
+def takes_slices(var: Variable) -> bool:
+    """Whether the gradient of a variable may be sparse: a constraint must act row by row."""
+    return var.constraint is None or acts_on_rows(var.constraint)
 
 
 def no_gradients(variables: Sequence[Any], loss: Any = None) -> ValueError:

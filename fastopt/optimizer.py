@@ -333,8 +333,8 @@ class Optimizer(SlotKeeper):
         NotImplementedError
             If a `Tensor` shall be updated.
         RuntimeError
-            If the gradient of a variable with a constraint is sparse, or in the cross-replica
-            context of a strategy.
+            If a gradient is sparse whose variable has a constraint that does not act row by row,
+            or in the cross-replica context of a strategy.
 
         Notes
         -----

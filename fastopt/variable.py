@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from fastopt import _storage
-from fastopt._arrays import cast_real, shown
-from fastopt._kernels._rows import gather
+from fastopt._arrays import cast_real, compute_dtype, shown
+from fastopt._kernels._rows import gather, scatter_add
 from fastopt.autodiff.tensor import Differentiable
+from fastopt.conversion import as_gradient
 from fastopt.graph import Graph, GraphKeys, get_default_graph
+from fastopt.indexed_slices import IndexedSlices
 
 Array = np.ndarray[Any, Any]
 Constraint = Callable[[Any], Any]
@@ -41,7 +43,9 @@ class Variable(Differentiable):
         Own a copy of the value. With False the variable shares the memory that it is given and
         trains it in place: an ndarray, a `numpy.memmap`, the memory of a PyTorch CPU tensor.
     constraint : callable, optional
-        Called with the variable after each dense update; what it returns becomes the value.
+        Called with the variable after each dense update; what it returns becomes the value. After
+        a sparse update it is called with the updated rows, if it has an attribute ``rows`` that is
+        True; else sparse gradients are refused. See `fastopt.constraints`.
 
     Attributes
     ----------
@@ -140,7 +144,7 @@ class Variable(Differentiable):
 
     @property
     def constraint(self) -> Constraint | None:
-        """What is applied after each dense update, or None."""
+        """What is applied after each update, or None."""
         return self._constraint
 
     def __repr__(self) -> str:
@@ -260,6 +264,88 @@ class Variable(Differentiable):
         """
         return self._accumulate(np.subtract, delta)
 
+    def scatter_update(self, sparse_delta: IndexedSlices) -> Variable:
+        """Replace rows of the value.
+
+        Parameters
+        ----------
+        sparse_delta : IndexedSlices
+            The rows, cast as `assign` casts. Of a row that is listed repeatedly the last one stays.
+
+        Returns
+        -------
+        Variable
+            The variable itself.
+
+        Raises
+        ------
+        TypeError
+            If it is not an `IndexedSlices`, or not cast to the variable's dtype.
+        ValueError
+            If its rows are not rows of this variable.
+        IndexError
+            If there is no such row. Nothing has changed then.
+        """
+        delta = self._rows_operand(sparse_delta, "scatter_update", self.dtype)
+        with self._lock:
+            self._read()[delta.indices] = delta.values
+            self._version += 1
+        return self
+
+    def scatter_add(self, sparse_delta: IndexedSlices) -> Variable:
+        """Add to rows of the value, repeated rows one after the other.
+
+        Parameters
+        ----------
+        sparse_delta : IndexedSlices
+            As for `scatter_update`. What is added to rows of 16-bit numbers is summed in float32.
+
+        Returns
+        -------
+        Variable
+            The variable itself.
+
+        Raises
+        ------
+        TypeError
+            As `scatter_update`; also if the variable holds booleans.
+        ValueError
+            If its rows are not rows of this variable.
+        IndexError
+            If there is no such row. Nothing has changed then.
+
+        Examples
+        --------
+        >>> import fastopt as fo
+        >>> import numpy as np
+        >>> w = fo.Variable(np.zeros((3, 2)))
+        >>> w.scatter_add(fo.IndexedSlices([[1.0, 2.0], [3.0, 4.0]], [2, 2])).numpy()
+        array([[0., 0.],
+               [0., 0.],
+               [4., 6.]])
+        """
+        return self._scatter(np.add, sparse_delta)
+
+    def scatter_sub(self, sparse_delta: IndexedSlices) -> Variable:
+        """Subtract from rows of the value, repeated rows one after the other.
+
+        Parameters
+        ----------
+        sparse_delta : IndexedSlices
+            As for `scatter_add`.
+
+        Returns
+        -------
+        Variable
+            The variable itself.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError
+            As `scatter_add`.
+        """
+        return self._scatter(np.subtract, sparse_delta)
+
     def _accumulate(self, ufunc: np.ufunc, delta: Any) -> Variable:
         if self.dtype.kind == "b":
             raise TypeError(f"variable {self._name!r} holds booleans, which are not added")
@@ -268,6 +354,37 @@ class Variable(Differentiable):
             ufunc(self._read(), operand, out=self._storage)
             self._version += 1
         return self
+
+    def _scatter(self, ufunc: np.ufunc, sparse_delta: Any) -> Variable:
+        if self.dtype.kind == "b":
+            raise TypeError(f"variable {self._name!r} holds booleans, which are not added")
+        dtype = compute_dtype(self.dtype)
+        delta = self._rows_operand(sparse_delta, f"scatter_{ufunc.__name__[:3]}", dtype)
+        with self._lock:
+            storage = self._read()
+            if dtype != self.dtype:
+                rows = delta.grouping(self.shape[0]).unique_sorted()
+                sums = storage[rows].astype(dtype)
+                ufunc.at(sums, np.searchsorted(rows, delta.indices), delta.values)
+                storage[rows] = sums.astype(self.dtype)
+            elif self.dtype.kind in "iu":
+                ufunc.at(storage, delta.indices, delta.values)
+            else:
+                values = np.negative(delta.values) if ufunc is np.subtract else delta.values
+                if np.may_share_memory(values, storage):
+                    values = values.copy()
+                scatter_add(storage, delta.indices, values)
+            self._version += 1
+        return self
+
+    def _rows_operand(self, value: Any, method: str, dtype: np.dtype[Any]) -> IndexedSlices:
+        """Return slices in this dtype whose rows are rows of the variable."""
+        what = f"the sparse_delta of {method} on variable {self._name!r}"
+        if not isinstance(value, IndexedSlices):
+            raise TypeError(f"{what} must be an IndexedSlices, got {shown(value)}")
+        slices = as_gradient(value, like=dtype, shape=self.shape, name=what)
+        assert isinstance(slices, IndexedSlices)
+        return slices
 
     def _operand(self, value: Any) -> Array:
         """Return what is assigned in this dtype and shape; it may share the variable's memory."""

@@ -233,7 +233,7 @@ class KernelOptimizer(Optimizer):
         batch = _taken(self._plans.get((len(pairs), id(first[1])), _NONE))
         if batch is None:
             return None
-        if batch.bind(pairs) and (not batch.constrained or _all_dense(pairs)):
+        if batch.bind(pairs) and (not batch.constrained or _constraints_allow(pairs)):
             return batch
         batch.release()
         return None
@@ -319,9 +319,11 @@ def _taken(waiting: list[PlanBatch]) -> PlanBatch | None:
         return None
 
 
-def _all_dense(pairs: list[Pair]) -> bool:
-    """Whether no gradient is sparse, which a variable with a constraint must not have."""
-    return all(isinstance(gradient, np.ndarray) for gradient, _ in pairs)
+def _constraints_allow(pairs: list[Pair]) -> bool:
+    """Whether no gradient is sparse whose variable has a constraint on the whole of it."""
+    return all(
+        isinstance(gradient, np.ndarray) or _pairs.takes_slices(var) for gradient, var in pairs
+    )
 
 
 def _is_ours(cls: type, name: str) -> bool:

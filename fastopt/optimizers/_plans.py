@@ -62,8 +62,9 @@ class PlanBatch:
             for pair in self.bound:
                 pair[1]._version += 1
             if self.constrained:
-                for pair in self.bound:
-                    constrain(pair[1])
+                every_row = optimizer._untouched == "update"
+                for gradient, var in self.bound:
+                    constrain(var, gradient, every_row)
             return self.ops, plan.rows_touched, plan.dense_parameters
         finally:
             self.release()
