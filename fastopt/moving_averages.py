@@ -21,6 +21,8 @@ from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
 
+_Debiasing = tuple[Array, float]  # an average that began at 0, and how much of it is not that 0
+
 _DECAY = Real(ge=0, le=1)
 _COUNT = Real(ge=0)
 # Logarithms are counted from anew beyond this, so that their differences stay exact to 1e-13.
@@ -96,6 +98,8 @@ class ExponentialMovingAverage:
         self._name = name
         self._shadows: WeakIdentityMap[Variable, _Shadow] = WeakIdentityMap()
         self._functions: dict[Callable[[], Any], _FunctionAverage] = {}
+        # Restored averages of functions that have not been averaged yet, by name.
+        self._waiting: dict[str, _Debiasing] = {}
 
     @property
     def name(self) -> str:
@@ -152,9 +156,11 @@ class ExponentialMovingAverage:
             else:
                 average = self._functions.get(entry)
                 if average is None:
-                    average = self._functions[entry] = _FunctionAverage(
-                        values[id(entry)], f"{_function_name(entry)}/{self._name}"
-                    )
+                    name = function_name(entry)
+                    average = _FunctionAverage(values[id(entry)], f"{name}/{self._name}")
+                    if name in self._waiting:
+                        average.biased, average.weight = self._waiting.pop(name)
+                    self._functions[entry] = average
                 average.follow(values[id(entry)], decay, self._zero_debias)
 
     def average(self, var: Any) -> Variable | None:
@@ -188,7 +194,7 @@ class ExponentialMovingAverage:
         shadow = self.average(var)
         if shadow is not None:
             return shadow.name
-        return f"{var.name if isinstance(var, Variable) else _function_name(var)}/{self._name}"
+        return f"{var.name if isinstance(var, Variable) else function_name(var)}/{self._name}"
 
     def variables_to_restore(
         self, moving_avg_variables: Iterable[Variable] | None = None
@@ -240,14 +246,20 @@ class ExponentialMovingAverage:
             )
 
     def _evaluated(self, function: Callable[[], Any]) -> Array:
-        name = _function_name(function)
+        name = function_name(function)
         value = _array(function(), f"the value of {name}")
         average = self._functions.get(function)
-        if average is not None and value.shape != average.biased.shape:
+        if average is not None:
+            before = average.biased
+        elif name in self._waiting:
+            before = self._waiting[name][0]
+        else:
+            return value
+        if value.shape != before.shape:
             raise ValueError(
-                f"{name} returned an array of shape {value.shape}, before {average.biased.shape}"
+                f"{name} returned an array of shape {value.shape}, before {before.shape}"
             )
-        return value
+        return value.astype(before.dtype, copy=False)
 
     def _shadow(self, var: Variable) -> _Shadow:
         shadow = self._shadows.get(var)
@@ -305,8 +317,8 @@ class _Shadow(Variable):
         logs, averaged = self._row_logs, self._averaged
         if logs is None or averaged is None:
             return
-        if ids is None:
-            ids = np.flatnonzero(logs != self._log)
+        # A row that is up to date stays as it is, to the bit.
+        ids = np.flatnonzero(logs != self._log) if ids is None else ids[logs[ids] != self._log]
         block = max(_BLOCK // max(math.prod(self.shape[1:]), 1), 1)
         for start in range(0, ids.size, block):
             some = ids[start : start + block]
@@ -319,6 +331,9 @@ class _Shadow(Variable):
         if self._row_logs is not None:
             with self._lock:
                 self._catch_up(None)
+                # All rows begin anew, as after a restore: what follows doesn't depend on the past.
+                self._row_logs.fill(0.0)
+                self._log = 0.0
         return self._storage
 
     def _read_rows(self, ids: Array) -> Array:
@@ -333,6 +348,13 @@ class _Shadow(Variable):
             self._read()
             return super().assign(value)
 
+    def restore(self, value: Array) -> None:
+        """Take a value that was saved, of a time when the variable had another value too."""
+        with self._lock:
+            self._row_logs = self._averaged = None
+            self._log = 0.0
+            super().assign(value)
+
 
 class _FunctionAverage:
     """The average of what a function returns, which begins at 0."""
@@ -345,6 +367,14 @@ class _FunctionAverage:
     def follow(self, value: Array, decay: float, zero_debias: bool) -> None:
         _move(self.biased, value, decay)
         self.weight += (1.0 - self.weight) * (1.0 - decay)
+        self._show(zero_debias)
+
+    def restore(self, biased: Array, weight: float, zero_debias: bool) -> None:
+        """Go on from a state that was saved."""
+        self.biased, self.weight = biased, weight
+        self._show(zero_debias)
+
+    def _show(self, zero_debias: bool) -> None:
         self.shadow.assign(_debiased(self.biased, self.weight) if zero_debias else self.biased)
 
 
@@ -416,6 +446,34 @@ def assign_moving_average(
 _BIASED: WeakIdentityMap[Variable, tuple[Array, Array]] = WeakIdentityMap()
 
 
+def debiasing_of(variable: Variable) -> _Debiasing | None:
+    """Return what `assign_moving_average` has kept for a variable: the biased average, its weight.
+
+    Returns
+    -------
+    (ndarray, float) or None
+    """
+    state = _BIASED.get(variable)
+    return None if state is None else (state[0], float(state[1]))
+
+
+def set_debiasing(variable: Variable, state: _Debiasing | None) -> None:
+    """Let `assign_moving_average` go on from what `debiasing_of` returned, in another process say.
+
+    Parameters
+    ----------
+    variable : Variable
+        The average.
+    state : (ndarray, float) or None
+        The array is kept. With ``None`` the average begins anew.
+    """
+    with variable._lock:
+        if state is None:
+            _BIASED.pop(variable, None)
+        else:
+            _BIASED[variable] = state[0], np.array(state[1])
+
+
 def _move(average: Array, value: Array, decay: float) -> None:
     """Move a contiguous average one step, in place; 16-bit numbers are computed in float32."""
     wide = np.float32 if average.dtype.itemsize < 4 else average.dtype.type
@@ -454,5 +512,6 @@ def _rows_of(var: Any, ids: Any) -> Array:
     return array
 
 
-def _function_name(function: Any) -> str:
+def function_name(function: Any) -> str:
+    """Return the name by which an average knows a function."""
     return str(getattr(function, "__name__", type(function).__name__)).strip("<>")

@@ -53,10 +53,19 @@ class LossScaleRecord:
 
 
 @dataclass
+class BiasedRecord:
+    """An average that began at 0: its tensor, and how much of it is not that 0."""
+
+    tensor: str
+    weight: float
+
+
+@dataclass
 class AverageRecord:
-    """One moving average: key of the variable -> tensor."""
+    """One moving average: key of the variable -> tensor; name of the function -> its average."""
 
     shadows: dict[str, str] = field(default_factory=dict)
+    functions: dict[str, BiasedRecord] = field(default_factory=dict)
 
 
 @dataclass
@@ -71,6 +80,8 @@ class Document:
         Of the libraries that wrote it.
     variables : list of str
         Keys of the variables, which are the names of their tensors.
+    debiased : dict of str to BiasedRecord
+        What `assign_moving_average` keeps for variables, by their keys.
     optimizers, loss_scales, averages : dict
         By their keys.
     extra : object
@@ -80,6 +91,7 @@ class Document:
     step: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
     variables: list[str] = field(default_factory=list)
+    debiased: dict[str, BiasedRecord] = field(default_factory=dict)
     optimizers: dict[str, OptimizerRecord] = field(default_factory=dict)
     loss_scales: dict[str, LossScaleRecord] = field(default_factory=dict)
     averages: dict[str, AverageRecord] = field(default_factory=dict)
@@ -123,6 +135,7 @@ def document_of(text: str, path: str) -> Document:
             step=raw["step"] if raw["step"] is None else _is(raw["step"], int),
             versions=_texts(raw["versions"]),
             variables=[_is(key, str) for key in _is(raw["variables"], list)],
+            debiased=_biased(raw["debiased"]),
             optimizers={
                 key: OptimizerRecord(
                     _is(record["cls"], str),
@@ -142,7 +155,7 @@ def document_of(text: str, path: str) -> Document:
                 for key, record in raw["loss_scales"].items()
             },
             averages={
-                key: AverageRecord(_texts(record["shadows"]))
+                key: AverageRecord(_texts(record["shadows"]), _biased(record["functions"]))
                 for key, record in raw["averages"].items()
             },
             extra=raw["extra"],
@@ -156,6 +169,13 @@ def _is(value: Any, kind: type) -> Any:
     if type(value) is not kind:
         raise TypeError(f"{value!r} where a {kind.__name__} must be")
     return value
+
+
+def _biased(value: Any) -> dict[str, BiasedRecord]:
+    return {
+        key: BiasedRecord(_is(record["tensor"], str), _is(record["weight"], float))
+        for key, record in value.items()
+    }
 
 
 def _texts(value: Any) -> dict[str, str]:

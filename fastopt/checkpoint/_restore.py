@@ -11,12 +11,24 @@ from typing import Any
 import numpy as np
 
 from fastopt._pairs import require_storage
-from fastopt.checkpoint._document import Document, LossScaleRecord, OptimizerRecord, describe
+from fastopt.checkpoint._document import (
+    BiasedRecord,
+    Document,
+    LossScaleRecord,
+    OptimizerRecord,
+    describe,
+)
 from fastopt.checkpoint._file import TensorFile
 from fastopt.checkpoint._save import hyperparameters
-from fastopt.checkpoint._state import State, non_slots, require_whole_steps, scale_variables
+from fastopt.checkpoint._state import (
+    State,
+    functions,
+    non_slots,
+    require_whole_steps,
+    scale_variables,
+)
 from fastopt.loss_scale import LossScale
-from fastopt.moving_averages import ExponentialMovingAverage
+from fastopt.moving_averages import ExponentialMovingAverage, set_debiasing
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable
 
@@ -166,6 +178,8 @@ class _Plan:
         self.resets: list[tuple[str, Variable, Array]] = []
         self.skipped_steps: list[tuple[LossScale, int]] = []
         self.shadows: list[tuple[ExponentialMovingAverage, Variable, str]] = []
+        self.debiased: list[tuple[Variable, BiasedRecord | None]] = []
+        self.function_averages: list[tuple[ExponentialMovingAverage, str, BiasedRecord]] = []
         self.restored: dict[str, None] = {}
         self.missing: list[str] = []
         self.claimed: set[str] = set()
@@ -180,6 +194,11 @@ class _Plan:
         for key, var in self.state.variables.items():
             if key in in_file and self._assign(f"variable {key!r}", var, key):
                 self.restored[key] = None
+                record = self.document.debiased.get(key)
+                if record is None or self._fits(
+                    f"biased average of {key!r}", record.tensor, var.shape, var.dtype
+                ):
+                    self.debiased.append((var, record))
             elif key not in in_file:
                 role = self._role_of(key)
                 self.missing.append(f"variable {key!r}" + (f" ({role})" if role else ""))
@@ -275,6 +294,17 @@ class _Plan:
                     what = f"shadow of {name!r} (moving average {key!r})"
                     if self._fits(what, tensor, var.shape, var.dtype):
                         self.shadows.append((average, var, tensor))
+            known = functions(average)
+            for name, biased in record.functions.items():
+                if biased.tensor not in self.file.entries:
+                    self.missing.append(f"average of {name} (moving average {key!r})")
+                    continue
+                self.claimed.add(biased.tensor)
+                if name in known:
+                    array, what = known[name].biased, f"average of {name}"
+                    if not self._fits(what, biased.tensor, array.shape, array.dtype):
+                        continue
+                self.function_averages.append((average, name, biased))
 
     # ------------------------------------------------------------------ parts of that
 
@@ -360,26 +390,42 @@ class _Plan:
         if not self.strict:
             for _, var, value in self.resets:
                 var.assign(value)
-        for average, var, tensor in self.shadows:
-            self.assignments.append((average._shadow(var), tensor))
         for var, tensor in self.assignments:
             var.assign(self.file.array(tensor))
+        for average, var, tensor in self.shadows:
+            average._shadow(var).restore(self.file.array(tensor))
+        for var, record in self.debiased:
+            state = None if record is None else self._biased(record)
+            set_debiasing(var, state)
+        for average, name, biased in self.function_averages:
+            kept = functions(average).get(name)
+            if kept is None:
+                average._waiting[name] = self._biased(biased)
+            else:
+                kept.restore(*self._biased(biased), average._zero_debias)
         for optimizer, name, tensor in self.waiting:
             optimizer._waiting[name] = self.file.array(tensor).copy()
         for scale, skipped in self.skipped_steps:
             scale.skipped_steps = skipped  # type: ignore[attr-defined]
 
+    def _biased(self, record: BiasedRecord) -> tuple[Array, float]:
+        return self.file.array(record.tensor).copy(), record.weight
+
     def report(self) -> Restored:
         """Say what was done."""
-        deferred = tuple(tensor for _, _, tensor in self.waiting)
+        deferred = [tensor for _, _, tensor in self.waiting]
+        others = [tensor for _, _, tensor in self.shadows]
+        others += [record.tensor for _, record in self.debiased if record is not None]
+        for average, name, record in self.function_averages:
+            (deferred if name in average._waiting else others).append(record.tensor)
         own = {*self.restored, *deferred}
         return Restored(
             path=self.file.path,
             step=self.document.step,
             extra=self.document.extra,
             variables=tuple(self.restored),
-            state=tuple(tensor for _, tensor in self.assignments if tensor not in own),
-            deferred=deferred,
+            state=(*(name for _, name in self.assignments if name not in own), *others),
+            deferred=tuple(deferred),
             missing=tuple(self.missing),
             unexpected=tuple(self.unexpected),
             reset=() if self.strict else tuple(what for what, _, _ in self.resets),
@@ -399,6 +445,7 @@ def _tensors_of_optimizers(document: Document) -> Iterable[str]:
 def _tensors_of_averages(document: Document) -> Iterable[str]:
     for record in document.averages.values():
         yield from record.shadows.values()
+        yield from (biased.tensor for biased in record.functions.values())
 
 
 def _initial_slot(optimizer: Optimizer, var: Variable, slot_name: str, step: int | None) -> Array:

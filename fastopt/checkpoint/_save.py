@@ -8,6 +8,7 @@ from typing import Any
 from fastopt.checkpoint import _file
 from fastopt.checkpoint._document import (
     AverageRecord,
+    BiasedRecord,
     Document,
     LossScaleRecord,
     OptimizerRecord,
@@ -15,8 +16,15 @@ from fastopt.checkpoint._document import (
     require_json,
     versions,
 )
-from fastopt.checkpoint._state import State, non_slots, require_whole_steps, scale_variables
+from fastopt.checkpoint._state import (
+    State,
+    functions,
+    non_slots,
+    require_whole_steps,
+    scale_variables,
+)
 from fastopt.global_step import get_global_step
+from fastopt.moving_averages import ExponentialMovingAverage, debiasing_of
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable
 
@@ -104,6 +112,9 @@ def save(
         for key, var in state.variables.items():
             arrays.add(key, var)
             document.variables.append(key)
+            debiasing = debiasing_of(var)
+            if debiasing is not None:
+                document.debiased[key] = arrays.add_biased(key, debiasing)
         for key, optimizer in state.optimizers.items():
             document.optimizers[key] = _optimizer(optimizer, state, arrays)
         for key, scale in state.loss_scales.items():
@@ -114,13 +125,7 @@ def save(
                 getattr(scale, "skipped_steps", 0),
             )
         for key, average in state.averages.items():
-            document.averages[key] = AverageRecord(
-                {
-                    name: arrays.add(_renamed(shadow, var, name), shadow)
-                    for var, shadow in average._shadows.items()
-                    if (name := state.key_of(var)) is not None
-                }
-            )
+            document.averages[key] = _average(average, state, arrays)
         _file.write(path, arrays, document)
     return path
 
@@ -128,8 +133,16 @@ def save(
 class _Tensors(dict[str, Any]):
     """What will be written."""
 
+    def add_biased(self, name: str, debiasing: tuple[Any, float]) -> BiasedRecord:
+        """Add an average that began at 0, and return its record."""
+        return BiasedRecord(self.add(f"{name}/biased", debiasing[0]), debiasing[1])
+
     def add(self, name: str, var: Variable | Any) -> str:
         """Add a variable, or an array, and return its name."""
+        if name == "__metadata__":
+            raise ValueError(
+                f"the name {name!r} has a meaning of its own in the file; give another"
+            )
         if name in self:
             raise ValueError(
                 f"two tensors of the checkpoint would be named {name!r}; give variables other "
@@ -154,6 +167,18 @@ def _optimizer(optimizer: Optimizer, state: State, arrays: _Tensors) -> Optimize
         record.non_slots[name] = arrays.add(var.name, var)
     for name, waiting in optimizer._waiting.items():
         record.non_slots[name] = arrays.add(name, waiting)
+    return record
+
+
+def _average(average: ExponentialMovingAverage, state: State, arrays: _Tensors) -> AverageRecord:
+    record = AverageRecord()
+    for var, shadow in average._shadows.items():
+        key = state.key_of(var)
+        if key is not None:
+            record.shadows[key] = arrays.add(_renamed(shadow, var, key), shadow)
+    known = {name: (kept.biased, kept.weight) for name, kept in functions(average).items()}
+    for name, debiasing in (average._waiting | known).items():
+        record.functions[name] = arrays.add_biased(f"{name}/{average.name}", debiasing)
     return record
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from fastopt._arrays import shown
 from fastopt.graph import GraphKeys, get_default_graph
 from fastopt.loss_scale import LossScale
-from fastopt.moving_averages import ExponentialMovingAverage
+from fastopt.moving_averages import ExponentialMovingAverage, function_name
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable
 
@@ -117,6 +117,8 @@ class State:
             yield from scale.variables()
         for average in self.averages.values():
             yield from average._shadows.values()
+            for kept in average._functions.values():
+                yield kept.shadow
 
     def key_of(self, var: Variable) -> str | None:
         """Return the key of a variable."""
@@ -146,6 +148,26 @@ def non_slots(optimizer: Optimizer) -> dict[str, Variable]:
 def scale_variables(scale: LossScale) -> dict[str, Variable]:
     """Return the variables of a loss scale by their names without what made them unique."""
     return {re.sub(r"_\d+$", "", var.name): var for var in scale.variables()}
+
+
+def functions(average: ExponentialMovingAverage) -> dict[str, Any]:
+    """Return the averages of functions, by the names of the functions.
+
+    Raises
+    ------
+    ValueError
+        If two functions have one name.
+    """
+    found: dict[str, Any] = {}
+    for function, kept in average._functions.items():
+        name = function_name(function)
+        if name in found:
+            raise ValueError(
+                f"moving average {average.name!r}: two functions are named {name!r}, which a "
+                "checkpoint could not tell apart; give them names with def"
+            )
+        found[name] = kept
+    return found
 
 
 def require_whole_steps(state: State) -> None:
