@@ -1,0 +1,133 @@
+"""The table, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bench.peers import CANDIDATE
+from bench.summary import Entry, Row
+
+DASH = "–"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a time with three digits and a unit that fits."""
+    if seconds is None:
+        return DASH
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if seconds * factor >= 1.0 or unit == "µs":
+            return f"{three_digits(seconds * factor)} {unit}"
+    raise AssertionError
+
+
+def three_digits(value: float) -> str:
+    """Write a number with three digits, or all those before its point."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def ratio(value: float | None) -> str:
+    return DASH if value is None else three_digits(value)
+
+
+def _speed(entry: Entry) -> str:
+    rate = entry.examples_a_second
+    return duration(entry.seconds) if rate is None else f"{rate / 1e3:,.0f} k/s"
+
+
+def _spread(entry: Entry | None) -> str:
+    if entry is None or entry.seconds is None or entry.low is None or entry.high is None:
+        return DASH
+    return f"{entry.low / entry.seconds:.2f}–{entry.high / entry.seconds:.2f}"
+
+
+def _peer(entry: Entry) -> str:
+    loss = "" if entry.loss is None else f", loss {entry.loss:.4f}"
+    return f"{entry.name} {_speed(entry)} ({ratio(entry.ratio)}x{loss})"
+
+
+def _line(row: Row) -> list[str]:
+    ours, peers = row.ours, row.peers
+    name = row.work.name.split("/", 1)[1]
+    if ours is None or ours.seconds is None:
+        own = DASH
+    else:
+        own = _speed(ours) + ("" if ours.loss is None else f", loss {ours.loss:.4f}")
+    limit = row.limit
+    return [
+        name,
+        str(row.threads),
+        own,
+        _spread(ours),
+        f"{peers[0].name} {_speed(peers[0])}" if peers else DASH,
+        f"**{ratio(row.times_best_peer)}**" if row.times_best_peer is not None else DASH,
+        DASH if limit is None else f"{duration(limit.seconds)}",
+        ratio(row.of_limit),
+        "; ".join(map(_peer, peers)) or DASH,
+    ]
+
+
+HEAD = (
+    "scenario",
+    "threads",
+    "fastopt",
+    "spread",
+    "best peer",
+    "x best peer",
+    "limit",
+    "of limit",
+    "all peers (times fastopt's time)",
+)
+ALIGN = ("---", "---:", "---:", "---:", "---", "---:", "---:", "---:", "---")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return one table for rows of one family."""
+    lines = [HEAD, ALIGN, *map(_line, rows)]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _memory(rows: Sequence[Row]) -> str:
+    """Return what a step takes on top of tables and gradients, for the scaling scenarios."""
+    lines: list[Sequence[str]] = [("scenario", "fastopt, MB", "peers, MB"), ("---", "---:", "---")]
+    for row in rows:
+        if row.threads != min(r.threads for r in rows):
+            continue
+        ours = row.ours
+        own = DASH if ours is None or ours.peak_extra_mb is None else f"{ours.peak_extra_mb:,.0f}"
+        theirs = [f"{e.name} {e.peak_extra_mb:,.0f}" for e in row.peers if e.peak_extra_mb is not None]
+        lines.append((row.work.name.split("/", 1)[1], own, "; ".join(theirs) or DASH))
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def document(rows: Sequence[Row], context: dict[str, Any]) -> str:
+    """Return the tables of all families, and under what they were taken."""
+    out = [f"{_context(context)}\n"]
+    for family in dict.fromkeys(row.work.name.split("/", 1)[0] for row in rows):
+        chosen = [row for row in rows if row.work.name.startswith(family + "/")]
+        out.append(f"## {family.replace('_', ' ').capitalize()}\n\n{table(chosen)}")
+        if family == "scaling":
+            out.append(f"Peak memory of a step, on top of what is held between steps:\n\n{_memory(chosen)}")
+    notes = sorted(
+        {
+            f"- {entry.name}, {row.work.name}: {entry.note}"
+            for row in rows
+            for entry in row.absent
+            if entry.note and (entry.peer == CANDIDATE or "no " not in entry.note)
+        }
+    )
+    if notes:
+        out.append("## Dashes\n\n" + "\n".join(notes) + "\n")
+    return "\n".join(out)
+
+
+def _context(context: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in context["versions"].items())
+    load = " to ".join(f"{value:.1f}" for value in context["load"])
+    return (
+        f"{context['processor']}, {context['processors']} processors; Python {context['python']};"
+        f" {versions}. Load of the machine {load}; {context['rounds']} rounds of"
+        f" {context['turn_seconds']} s a contestant. Made with `{context['command']}`.\n"
+    )
