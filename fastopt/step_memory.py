@@ -37,6 +37,12 @@ def cached_bytes() -> int:
     -------
     int
         Arrays in use don't count.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> fo.cached_bytes() >= 0
+    True
     """
     return _step_memory.kept_bytes()
 
