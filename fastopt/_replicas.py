@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from fastopt import _pairs
@@ -37,21 +38,19 @@ def meet(
     read = _pairs.converted(pairs, optimizer._label())
     if global_step is not None:
         optimizer._require_step(global_step)
-    done: Operation = context.merge_call(_merge, (optimizer, read, global_step, name))
+    # A method of the optimizer: all replicas must use the same one.
+    merge = MethodType(apply_gradients, optimizer)
+    done: Operation = context.merge_call(merge, (read, global_step, name))
     return done
 
 
-def _merge(
-    strategy: Strategy, optimizer: Any, lists: Any, global_step: Any, name: Any
+def apply_gradients(
+    optimizer: Optimizer, strategy: Strategy, lists: Any, global_step: Any, name: Any
 ) -> Operation:
-    """Apply the gradients of all replicas: what they call when all have come."""
-    optimizer = _same(optimizer, "the optimizer")
+    """Apply the gradients of all replicas, once, when all have come."""
     global_step = _same(global_step, "global_step")
     name = _same(name, "name")
-    done: Operation = optimizer._distributed_apply(
-        strategy, _zipped(strategy, lists), global_step, name
-    )
-    return done
+    return optimizer._distributed_apply(strategy, _zipped(strategy, lists), global_step, name)
 
 
 def _zipped(strategy: Strategy, lists: Any) -> list[tuple[PerReplica, Any]]:

@@ -137,12 +137,19 @@ class GradientAccumulation(OptimizerWrapper):
         """
         context = get_replica_context()
         if context is not None and has_strategy():
-            done: Operation = context.merge_call(_flush, (self, global_step, name))
+            done: Operation = context.merge_call(self._flush, (global_step, name))
             return done
         with self._state_lock:
             if not self._collected:
                 return self._nothing_applied(global_step, name)
             return self._step(global_step, name)
+
+    def _flush(self, strategy: Strategy, global_step: Any, name: Any) -> Operation:
+        """Flush once for all replicas."""
+        if isinstance(global_step, PerReplica):
+            raise ValueError(f"global_step must be the same on all replicas, got {global_step!r}")
+        with context_set_to(None):
+            return self.flush(global_step, name[0] if isinstance(name, PerReplica) else name)
 
     def get_slot(self, var: Variable, name: str) -> Variable | None:
         """Return the wrapped optimizer's slot."""
@@ -173,12 +180,3 @@ class GradientAccumulation(OptimizerWrapper):
         self._collected = 0
         self._sums = WeakIdentityMap()
         return done
-
-
-def _flush(strategy: Strategy, opt: Any, global_step: Any, name: Any) -> Operation:
-    """Flush once for all replicas."""
-    if isinstance(opt, PerReplica) or isinstance(global_step, PerReplica):
-        raise ValueError("flush() must be the same call on all replicas")
-    with context_set_to(None):
-        done: Operation = opt.flush(global_step, name[0] if isinstance(name, PerReplica) else name)
-    return done
