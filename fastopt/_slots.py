@@ -146,7 +146,8 @@ class SlotKeeper:
     def __init__(self) -> None:
         self._slots: dict[str, Slots] = {}
         self._non_slots: WeakIdentityMap[Graph, dict[str, Variable]] = WeakIdentityMap()
-        # Restored values of non-slot variables that have not been made yet, by name.
+        # Restored values of non-slot variables, by name, for the first to be made. They stay: the
+        # call that makes it may fail.
         self._waiting: dict[str, Array] = {}
         self._make_transient()
 
@@ -285,13 +286,16 @@ class SlotKeeper:
             var = named.get(name)
             if var is None:
                 value = np.array(initial_value() if callable(initial_value) else initial_value)
-                if name in self._waiting:
+                if name in self._waiting and name not in self._non_slot_names():
                     value = self._restored(name, value)
                 with graph.as_default():
                     var = Variable(value, trainable=False, name=name, copy=False)
                 named[name] = var
                 self._note(named, name, var)
             return var
+
+    def _non_slot_names(self) -> set[str]:
+        return {name for named in list(self._non_slots.values()) for name in named}
 
     def _restored(self, name: str, initial: Array) -> Array:
         """Return the restored value that waits for a non-slot variable."""

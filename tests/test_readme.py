@@ -13,7 +13,7 @@ import pytest
 import fastopt as fo
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/errors.md", "docs/gradients.md"]
+PAGES = ["README.md", "docs/checkpoint.md", "docs/errors.md", "docs/gradients.md"]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 

@@ -6,7 +6,8 @@ fastopt[checkpoint]``. See :func:`save`, :func:`restore`, :class:`CheckpointMana
 
 from fastopt.checkpoint._manager import CheckpointManager, latest
 from fastopt.checkpoint._mapped import Checkpoint
-from fastopt.checkpoint._restore import Restored, restore
+from fastopt.checkpoint._plan import Restored
+from fastopt.checkpoint._restore import restore
 from fastopt.checkpoint._save import save
 
 open = Checkpoint

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fastopt._version import __version__
+from fastopt.variable import Variable
 
 FORMAT = 1
 
@@ -191,6 +192,8 @@ def describe(value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Variable):  # its value is state, and saved with the variables
+        return f"<Variable {value.name}>"
     if getattr(value, "shape", None) == () and not callable(value):
         return float(np.asarray(value))
     name = getattr(value, "__qualname__", None)

@@ -8,7 +8,8 @@ import shutil
 from typing import Any
 
 from fastopt._arrays import shown
-from fastopt.checkpoint._restore import Restored, restore
+from fastopt.checkpoint._plan import Restored
+from fastopt.checkpoint._restore import restore
 from fastopt.checkpoint._save import save
 from fastopt.global_step import get_global_step
 from fastopt.variable import Variable

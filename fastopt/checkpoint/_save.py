@@ -166,7 +166,8 @@ def _optimizer(optimizer: Optimizer, state: State, arrays: _Tensors) -> Optimize
     for name, var in non_slots(optimizer).items():
         record.non_slots[name] = arrays.add(var.name, var)
     for name, waiting in optimizer._waiting.items():
-        record.non_slots[name] = arrays.add(name, waiting)
+        if name not in record.non_slots:
+            record.non_slots[name] = arrays.add(name, waiting)
     return record
 
 

@@ -38,6 +38,8 @@ class Training:
         self.vector = fo.Variable(rng.normal(size=4), name="vector")
         self.step = fo.create_global_step()
         scale = fo.loss_scale.DynamicLossScale(4.0, increment_period=3)
+        if "global_step" in record.cls._constraints:
+            kwargs = {**kwargs, "global_step": self.step}
         self.optimizer = fo.MixedPrecisionLossScaleOptimizer(record.make(**kwargs), scale)
         self.average = fo.ExponentialMovingAverage(0.9, num_updates=self.step)
         self.state = {"optimizers": self.optimizer, "averages": self.average}

@@ -102,6 +102,7 @@ def test_hyperparameters_of_every_kind_are_recorded(tmp_path: Path) -> None:
         "callable": fo.GradientDescentOptimizer(rate),
         "schedule": fo.GradientDescentOptimizer(schedule),
         "variable": fo.GradientDescentOptimizer(fo.Variable(0.25, name="rate")),
+        "array": fo.GradientDescentOptimizer(np.array(0.25)),
         "number": fo.GradientDescentOptimizer(np.float32(0.5)),
     }
     path = fo.checkpoint.save(tmp_path / "c", optimizers)
@@ -112,7 +113,8 @@ def test_hyperparameters_of_every_kind_are_recorded(tmp_path: Path) -> None:
     assert found == {
         "callable": f"<callable {rate.__qualname__}>",
         "schedule": repr(schedule),
-        "variable": 0.25,
+        "variable": "<Variable rate>",
+        "array": 0.25,
         "number": 0.5,
     }
 
@@ -419,6 +421,8 @@ def test_deferred_until_the_variable_is_made(tmp_path: Path) -> None:
         other.apply_gradients([(np.ones((4, 2)), w2)])
     assert [int(var.value) for var in other.variables() or other._non_slot_variables()] == [3]
     assert int(fo.checkpoint.open(again)["steps"]) == 2
+    # Once it is made, its own value counts.
+    assert int(fo.checkpoint.open(fo.checkpoint.save(again, other, [w2]))["steps"]) == 3
     # A value that doesn't fit is refused when the variable would be made.
     edit(Path(path), lambda tensors: tensors.update(steps=np.zeros(3, np.int64)))
     (w3,), third = fresh(Counting, "w")
@@ -475,6 +479,28 @@ def test_wrapped_optimizers(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match="'Adagrad' has collected 1 micro-batches"):
             call()
+
+
+def test_loss_scale_of_an_optimizer(tmp_path: Path) -> None:
+    scales: list[Any] = []
+
+    def make() -> Any:
+        scales.append(fo.loss_scale.DynamicLossScale(8.0))
+        return fo.AdagradOptimizer(0.1, loss_scale=scales[-1])
+
+    (w,), optimizer = trained(make, "w")
+    optimizer.apply_gradients([(np.full((4, 2), np.nan), w)])
+    path = fo.checkpoint.save(tmp_path / "c", optimizer)
+    (w2,), other = fresh(make, "w")
+    fo.checkpoint.restore(path, other, [w2])
+    assert [(scale(), scale.skipped_steps) for scale in scales] == [(4.0, 1)] * 2
+    (w3,), without = fresh(lambda: fo.AdagradOptimizer(0.1), "w")
+    with pytest.raises(ValueError, match=r"unexpected: .*current_loss_scale"):
+        fo.checkpoint.restore(path, without, [w3])
+    (w4,), plain = trained(lambda: fo.AdagradOptimizer(0.1), "w4")
+    path = fo.checkpoint.save(tmp_path / "d", plain, {"w": w4})
+    with pytest.raises(ValueError, match="missing: loss scale 'Adagrad/loss_scale'"):
+        fo.checkpoint.restore(path, other, [w2])
 
 
 def test_averages(tmp_path: Path) -> None:
