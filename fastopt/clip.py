@@ -365,8 +365,9 @@ def _bound(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) 
     if not fits:
         raise ValueError(f"{name} of shape {bound.shape} does not broadcast to {shape}, t's shape")
     if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        bound = np.clip(bound, limits.min, limits.max)  # nothing is beyond those
+        # Nothing of t is beyond its limits. NumPy 2.0 refuses limits that bound's dtype can't hold.
+        limits, own = np.iinfo(dtype), np.iinfo(bound.dtype)
+        bound = np.clip(bound, max(limits.min, own.min), min(limits.max, own.max))
     with np.errstate(over="ignore"):
         return bound.astype(dtype)
 
