@@ -35,7 +35,7 @@ bench: $(VENV)/installed-bench
 lint: $(VENV)/installed-lint
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
-	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint fastopt
+	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint $(filter %.pyx %.pxd,$(SOURCES))
 	$(RUN) -m mypy
 
 build: $(VENV)/wheel

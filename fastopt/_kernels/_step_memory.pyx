@@ -7,7 +7,6 @@ that was. Handlers belong to a context, so that what one thread does in its step
 another.
 """
 
-from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_New
 from libc.stddef cimport size_t
 from libc.string cimport strcpy
