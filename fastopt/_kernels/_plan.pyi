@@ -2,6 +2,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ._deferred import Ledger
+
 class Plan:
     @property
     def rows_touched(self) -> int: ...
@@ -15,6 +17,7 @@ class Plan:
         slots: list[tuple[np.ndarray, ...]],
         slices_type: type,
         untouched: Literal["skip", "update"] = "skip",
+        ledgers: list[Ledger | None] | None = None,
     ) -> None: ...
     def bind(self, pairs: list[tuple[Any, Any]]) -> bool: ...
     def run(self, scalars: tuple[float, ...] | list[tuple[float, ...]]) -> None: ...

@@ -23,6 +23,7 @@ import numpy as np
 
 cimport numpy as cnp
 
+from ._deferred cimport Constants, Decay, DecayPtr, Deferred, Ledger, make_constants
 from ._dispatch cimport functions
 from ._pool cimport num_threads, parallel_for, task_fn
 from ._typedefs cimport FASTOPT_MAX_SCALARS, rule_entry, run_table
@@ -43,6 +44,7 @@ cdef extern from "sparse.hpp" namespace "fastopt" nogil:
         int type
         const rule_entry* rule
         bint every_row
+        Deferred* deferred
 
     cdef cppclass SparseUpdate:
         int64_t load(
@@ -83,6 +85,8 @@ cdef struct Part:
     const char* apart       # a gradient at this address is known to overlap nothing
     bint sparse
     SparseUpdate* update    # made when the first sparse gradient comes
+    const DecayPtr* decay    # of the scalars of this step
+    bint open               # the ledger's mutex is ours, and a step is begun if `sparse`
 
 # Elements [lo, hi) of a variable; a task is some of these, as many elements as others have.
 cdef struct Segment:
@@ -139,6 +143,9 @@ cdef class Plan:
         The type of sparse gradients, with attributes ``values``, ``indices``, ``dense_shape``.
     untouched : {"skip", "update"}
         With "update", rows that a sparse gradient doesn't list are updated with a gradient of 0.
+    ledgers : list of (Ledger or None), optional
+        One for each variable, of the same arrays. Where there is one, what such rows miss is made
+        up for later, whatever `untouched` says.
 
     Raises
     ------
@@ -155,6 +162,9 @@ cdef class Plan:
     cdef object slices_type
     cdef _Life life
     cdef list references
+    cdef list constants         # of the parts with a ledger
+    cdef Py_ssize_t* ledgers    # the parts with a ledger, in the order in which all take them
+    cdef Py_ssize_t n_ledgers
     cdef list shapes
     cdef Span* spans            # memory of weights and slots, ascending
     cdef Py_ssize_t n_spans
@@ -171,12 +181,17 @@ cdef class Plan:
     cdef unsigned long owner
 
     def __cinit__(
-        self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip"
+        self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip",
+        list ledgers=None,
     ):
         cdef Py_ssize_t k, n = len(keys), n_segments = 0, n_dims = 0
         cdef int s
         cdef Part* part
         cdef cnp.ndarray array
+        if ledgers is None:
+            ledgers = [None] * n
+        if len(ledgers) != n:
+            raise ValueError(f"{n} keys, {len(ledgers)} ledgers")
         if not len(arrays) == len(slots) == n:
             raise ValueError(f"{n} keys, {len(arrays)} arrays and {len(slots)} tuples of slots")
         if untouched not in ("skip", "update"):
@@ -200,7 +215,9 @@ cdef class Plan:
         self.spans = <Span*>calloc(n * (1 + self.rule.n_slots) + 1, sizeof(Span))
         self.scalars32 = <float*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(float))
         self.scalars64 = <double*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(double))
-        if not (self.parts and self.spans and self.scalars32 and self.scalars64):
+        self.ledgers = <Py_ssize_t*>calloc(n + 1, sizeof(Py_ssize_t))
+        self.constants = [None] * n
+        if not (self.ledgers and self.parts and self.spans and self.scalars32 and self.scalars64):
             raise MemoryError(f"no memory for a plan of {n} variables")
         spans = []
         self.dims = <cnp.npy_intp*>calloc(
@@ -221,7 +238,7 @@ cdef class Plan:
             part.table.w = <char*>cnp.PyArray_DATA(array)
             part.table.rule = self.rule
             part.table.n_slots = self.rule.n_slots
-            part.table.every_row = untouched == "update"
+            part.table.every_row = untouched == "update" and ledgers[k] is None
             part.n = cnp.PyArray_SIZE(array)
             part.ndim = cnp.PyArray_NDIM(array)
             part.shape = self.dims + n_dims
@@ -249,6 +266,8 @@ cdef class Plan:
                 self.life.arrays.append(slot)
                 spans.append((<uintptr_t>part.table.slots[s], part.nbytes))
             n_segments += 1 + part.n // CHUNK
+            if ledgers[k] is not None:
+                self.add_ledger(k, rule, ledgers[k], arrays[k], slots[k])
         self.segments = <Segment*>calloc(n_segments + 1, sizeof(Segment))
         self.task_start = <Py_ssize_t*>calloc(n_segments + 2, sizeof(Py_ssize_t))
         if not (self.segments and self.task_start):
@@ -273,10 +292,30 @@ cdef class Plan:
         free(self.parts)
         free(self.dims)
         free(self.spans)
+        free(self.ledgers)
         free(self.segments)
         free(self.task_start)
         free(self.scalars32)
         free(self.scalars64)
+
+    cdef int add_ledger(
+        self, Py_ssize_t k, str rule, Ledger ledger, object array, tuple slots
+    ) except -1:
+        cdef Py_ssize_t at = self.n_ledgers
+        if (
+            ledger.rule != rule
+            or ledger.w is not array
+            or not all(a is b for a, b in zip(ledger.slots, slots))
+        ):
+            raise ValueError(f"ledger {k} is of another rule or of other arrays")
+        self.parts[k].table.deferred = ledger.deferred
+        self.life.arrays.append(ledger)
+        self.n_ledgers += 1
+        while at > 0 and self.parts[self.ledgers[at - 1]].table.deferred > ledger.deferred:
+            self.ledgers[at] = self.ledgers[at - 1]
+            at -= 1
+        self.ledgers[at] = k
+        return 0
 
     cdef inline void drop(self, Part* part) noexcept:
         cdef PyObject* held = part.held
@@ -523,7 +562,9 @@ cdef class Plan:
         else:
             self.read_scalars(0, scalars)
             self.scalar_stride = 0
-        if self.n_sparse == 0 and self.n_dense < KEEP_GIL:
+        if self.n_ledgers and self.any_to_open():
+            self.read_constants()
+        elif self.n_sparse == 0 and self.n_dense < KEEP_GIL:
             self.run_alone()
             return
         self.state = RUNNING
@@ -532,6 +573,80 @@ cdef class Plan:
         self.state = BOUND
         if not enough:
             raise MemoryError("no memory to sort the indices of sparse gradients")
+
+    cdef bint any_to_open(self) noexcept:
+        cdef Py_ssize_t i
+        cdef Part* part
+        cdef bint found = False
+        for i in range(self.n_ledgers):
+            part = &self.parts[self.ledgers[i]]
+            part.open = part.sparse or part.table.deferred.pending()
+            found = found or part.open
+        return found
+
+    cdef int read_constants(self) except -1:
+        """Find out whether the numbers by which slots shrink are still the same."""
+        cdef Py_ssize_t i, k
+        cdef const double* scalars
+        cdef Constants constants
+        for i in range(self.n_ledgers):
+            k = self.ledgers[i]
+            if not self.parts[k].sparse:
+                continue
+            scalars = self.scalars64 + k * self.scalar_stride
+            constants = self.constants[k]
+            if constants is None or not constants.decay.get().fits(scalars):
+                constants = make_constants(
+                    self.rule.name.decode(), self.parts[k].table.type, scalars
+                )
+                self.constants[k] = constants
+                self.parts[k].decay = &constants.decay
+        return 0
+
+    cdef bint open_ledgers(self, int threads) noexcept nogil:
+        """Begin a step of what is updated sparsely, make up for all of what is not."""
+        cdef Py_ssize_t i, k
+        cdef Part* part
+        cdef const double* scalars
+        for i in range(self.n_ledgers):
+            part = &self.parts[self.ledgers[i]]
+            if part.open:
+                part.table.deferred.mutex.lock()
+        for i in range(self.n_ledgers):
+            k = self.ledgers[i]
+            part = &self.parts[k]
+            if not part.open:
+                continue
+            if not part.sparse:
+                part.table.deferred.settle_all(<parallel_fn>parallel_for, threads)
+                continue
+            scalars = self.scalars64 + k * self.scalar_stride
+            if not part.table.deferred.begin(
+                part.decay[0], part.decay[0].get().keep(scalars), <parallel_fn>parallel_for, threads
+            ):
+                return False
+        return True
+
+    cdef void close_ledgers(self, bint done, int threads) noexcept nogil:
+        """End the step, if it was done, and give up the mutexes."""
+        cdef Py_ssize_t i, k
+        cdef Part* part
+        cdef const double* scalars
+        cdef const Decay* decay
+        for i in range(self.n_ledgers):
+            k = self.ledgers[i]
+            part = &self.parts[k]
+            if not part.open:
+                continue
+            if part.sparse and done:
+                scalars = self.scalars64 + k * self.scalar_stride
+                decay = part.decay[0].get()
+                part.table.deferred.end(
+                    decay.lr(scalars), decay.keep(scalars), <parallel_fn>parallel_for, threads
+                )
+            elif part.sparse:
+                part.table.deferred.abort()
+            part.table.deferred.mutex.unlock()
 
     cdef const void* scalars_of(self, Py_ssize_t k) noexcept nogil:
         if self.parts[k].table.type == 0:
@@ -589,6 +704,14 @@ cdef class Plan:
 
     cdef bint sweep(self) noexcept nogil:
         cdef int threads = num_threads()
+        cdef bint done
+        if self.n_ledgers == 0:
+            return self.sweep_parts(threads)
+        done = self.open_ledgers(threads) and self.sweep_parts(threads)
+        self.close_ledgers(done, threads)
+        return done
+
+    cdef bint sweep_parts(self, int threads) noexcept nogil:
         cdef Py_ssize_t k
         cdef Part* part
         if self.n_sparse:

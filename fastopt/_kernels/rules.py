@@ -24,6 +24,45 @@ from typing import Literal
 
 
 @dataclass(frozen=True)
+class Untouched:
+    """What a rule does to an element in a step in which its gradient is zero.
+
+    Told here, a plan need not do it in that step: it is made up for later, in one go for many
+    steps (``deferred.hpp``). In such a step each of the `shrinking` slots is multiplied by a
+    number, then::
+
+        w = keep * w - lr * moving / (root(over) + epsilon)
+
+    All names are those of the rule's slots and scalars. `lr` and `keep` may differ from step to
+    step; what the slots are multiplied by, and epsilon, should stay for many steps.
+
+    Attributes
+    ----------
+    shrinking : tuple of (str, str)
+        Slots, and for each the scalar by which it is multiplied; for a scalar whose name begins
+        with "one_minus_", one minus the scalar. Other slots stay as they are.
+    moving : str, optional
+        The slot that moves the weight, one of `shrinking`. None: the weight does not move.
+    over : str, optional
+        The slot in the denominator.
+    root : {"sqrt", "identity"}
+        What is taken of the slot in the denominator.
+    lr, epsilon : str, optional
+        Scalars.
+    keep : str, optional
+        The scalar by which the weight is multiplied; None: it isn't.
+    """
+
+    shrinking: tuple[tuple[str, str], ...] = ()
+    moving: str | None = None
+    over: str | None = None
+    root: Literal["sqrt", "identity"] = "sqrt"
+    lr: str | None = None
+    epsilon: str | None = None
+    keep: str | None = None
+
+
+@dataclass(frozen=True)
 class Rule:
     """One update rule.
 
@@ -40,6 +79,8 @@ class Rule:
     duplicates : {"sum", "sequential"}
         What a repeated row means: its gradients are summed in order of arrival and the rule runs
         once, or the rule runs once for each of them in order of arrival.
+    untouched : Untouched, optional
+        What it does where the gradient is zero. None: nothing, or what cannot be deferred.
     """
 
     name: str
@@ -47,6 +88,7 @@ class Rule:
     scalars: tuple[str, ...]
     body: str
     duplicates: Literal["sum", "sequential"] = "sum"
+    untouched: Untouched | None = None
 
 
 _PAGE = (
@@ -98,6 +140,13 @@ _PAGE = (
             v = flush(v + (g * g - v) * one_minus_beta2)
             w = w - m * lr / (sqrt(v) + epsilon)
         """,
+        untouched=Untouched(
+            shrinking=(("m", "one_minus_beta1"), ("v", "one_minus_beta2")),
+            moving="m",
+            over="v",
+            lr="lr",
+            epsilon="epsilon",
+        ),
     ),
     # inv_lr = 1 / lr, two_l2 = 2 * l2 + beta / lr, two_shrinkage = 2 * shrinkage. The weight is 0
     # where linear is within l1 or not a number, and where the quotient has no denominator.
@@ -230,7 +279,16 @@ _PAGE = (
             v = flush(fmax(v * beta2, fabs(g)))
             w = w - m / (v + epsilon) * lr
         """,
+        untouched=Untouched(
+            shrinking=(("m", "one_minus_beta1"), ("v", "beta2")),
+            moving="m",
+            over="v",
+            root="identity",
+            lr="lr",
+            epsilon="epsilon",
+        ),
     ),
+    # Rows that a sparse gradient doesn't list keep their weights: TensorFlow's choice.
     Rule(
         "nadam",
         slots=("m", "v"),
@@ -240,6 +298,7 @@ _PAGE = (
             v = flush(v + (g * g - v) * one_minus_beta2)
             w = w - (g * one_minus_beta1 + m * beta1) * lr / (sqrt(v) + epsilon)
         """,
+        untouched=Untouched(shrinking=(("m", "one_minus_beta1"), ("v", "one_minus_beta2"))),
     ),
     Rule(
         "amsgrad",
@@ -251,6 +310,13 @@ _PAGE = (
             vhat = fmax(vhat, v)
             w = w - m * lr / (sqrt(vhat) + epsilon)
         """,
+        untouched=Untouched(
+            shrinking=(("m", "one_minus_beta1"), ("v", "one_minus_beta2")),
+            moving="m",
+            over="vhat",
+            lr="lr",
+            epsilon="epsilon",
+        ),
     ),
 )
 

@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "deferred.hpp"
 #include "grouping.hpp"
 #include "table.h"
 
@@ -21,6 +22,7 @@ struct Table {
   int type;            // 0: float32, 1: float64
   const rule_entry* rule;
   bool every_row;  // rows without look-ups are updated too, with a gradient of 0
+  Deferred* deferred;  // or null: what rows without look-ups miss is made up for later
 };
 
 class SparseUpdate {
@@ -117,6 +119,7 @@ class SparseUpdate {
   void prefetch_row(std::int64_t row) const noexcept {
     prefetch(table_->w + row * row_size_);
     for (int s = 0; s < table_->n_slots; ++s) prefetch(table_->slots[s] + row * row_size_);
+    if (table_->deferred != nullptr) __builtin_prefetch(table_->deferred->last_of(row), 0, 2);
   }
   template <class Word>
   void prefetch_item(const Item<Word>* items, std::int64_t k, std::int64_t n) const noexcept {
@@ -134,6 +137,11 @@ class SparseUpdate {
   // Rule over one row, by blocks of columns: a sum of duplicates fits the buffer.
   template <class Word>
   void update_row(std::int64_t row, const Item<Word>* items, std::int64_t n) const noexcept {
+    if (table_->deferred != nullptr) {
+      void* slots[FASTOPT_MAX_SLOTS];
+      for (int s = 0; s < table_->n_slots; ++s) slots[s] = table_->slots[s] + row * row_size_;
+      table_->deferred->touch(row, table_->w + row * row_size_, slots);
+    }
     alignas(64) double sum[kBlock];
     for (std::int64_t column = 0; column < table_->width; column += kBlock) {
       const std::int64_t width = std::min(kBlock, table_->width - column);
@@ -231,6 +239,11 @@ class SparseUpdate {
       copy(w + at, element<T>(table_->w, row), width);
       for (int s = 0; s < table_->n_slots; ++s) {
         copy(stage[2 + s] + at, element<T>(table_->slots[s], row), width);
+      }
+      if (table_->deferred != nullptr) {
+        void* at_slots[FASTOPT_MAX_SLOTS];
+        for (int s = 0; s < table_->n_slots; ++s) at_slots[s] = stage[2 + s] + at;
+        table_->deferred->touch(static_cast<std::int64_t>(row), w + at, at_slots);
       }
       ++n_unique;
       if (++staged < capacity && k < n) continue;

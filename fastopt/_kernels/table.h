@@ -29,6 +29,12 @@ typedef struct {
   void (*add_scaled[FASTOPT_N_TYPES])(void* out, const void* a, double c, ptrdiff_t n);
   /* out = c * out */
   void (*scale[FASTOPT_N_TYPES])(void* out, double c, ptrdiff_t n);
+  /* out = flush(c * out) */
+  void (*shrink[FASTOPT_N_TYPES])(void* out, double c, ptrdiff_t n);
+  /* what a weight has missed, see deferred.hpp: by root (0: sqrt, 1: identity) and type;
+     h: keep, epsilon, centre, moments */
+  void (*move[2][FASTOPT_N_TYPES])(void* w, const void* moving, const void* over, const double* h,
+                                   int n_moments, ptrdiff_t n);
   /* sum of squares in float64, in an order that depends on n alone */
   double (*squares[FASTOPT_N_TYPES])(const void* a, ptrdiff_t n);
 } run_table;

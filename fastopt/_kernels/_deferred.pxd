@@ -1,0 +1,78 @@
+"""Deferred decay, for the plan."""
+
+from libc.stdint cimport int32_t, int64_t
+from libcpp cimport bool as cbool
+
+from ._pool cimport task_fn
+from ._typedefs cimport run_table
+
+
+cdef extern from "<shared_mutex>" namespace "std" nogil:
+    cdef cppclass shared_mutex:
+        void lock() noexcept
+        void unlock() noexcept
+        void lock_shared() noexcept
+        void unlock_shared() noexcept
+
+
+cdef extern from "deferred.hpp" namespace "fastopt" nogil:
+    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
+
+    cdef cppclass Decay:
+        int moving
+        int over
+        int root
+        int lr_scalar
+        int epsilon_scalar
+        int keep_scalar
+        double epsilon
+        void add_shrinking(int slot, int scalar, double value, double factor) except +
+        void set_moments(
+            int32_t window, int32_t reach, double centre, int n_moments, const double* values
+        ) except +
+        cbool fits(const double* scalars) noexcept
+        double lr(const double* scalars) noexcept
+        double keep(const double* scalars) noexcept
+
+    cdef cppclass DecayPtr:
+        const Decay* get() noexcept
+
+    DecayPtr shared(Decay* decay) except +
+
+    cdef cppclass Deferred:
+        shared_mutex mutex
+        Deferred(
+            char* w, char** slots, int n_slots, int64_t n_rows, int64_t width, int type,
+            const run_table* functions,
+        ) except +
+        int32_t clock() noexcept
+        cbool pending() noexcept
+        const int32_t* last() noexcept
+        int64_t made_up() noexcept
+        cbool begin(
+            const DecayPtr& decay, double keep, parallel_fn parallel, int threads
+        ) noexcept
+        void abort() noexcept
+        void end(double lr, double keep, parallel_fn parallel, int threads) noexcept
+        void settle_all(parallel_fn parallel, int threads) noexcept
+        void settle_rows(
+            const void* ids, cbool wide, int64_t n, parallel_fn parallel, int threads
+        ) noexcept
+        cbool gather(
+            const void* ids, cbool wide, int64_t n, void* out, parallel_fn parallel, int threads
+        ) noexcept
+
+
+# What a rule does to untouched elements, with the numbers that stay from step to step.
+cdef class Constants:
+    cdef DecayPtr decay
+
+
+cdef class Ledger:
+    cdef Deferred* deferred
+    cdef object rule
+    cdef object w
+    cdef tuple slots
+
+
+cdef Constants make_constants(str rule, int type, const double* scalars)

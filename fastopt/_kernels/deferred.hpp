@@ -1,0 +1,409 @@
+// What untouched rows of a table have missed, and the making up for it.
+//
+// A rule such as Adam changes every row in every step, also those without a gradient. What it does
+// to those is known beforehand: slots shrink by constant factors and the weight moves by a series
+// (_expansion.py). So it is not done in the step: a row remembers the step at which it was last up
+// to date, and what it has missed is made up for in one go when it is next updated or read.
+//
+// The clock counts the steps since all rows were up to date at once. For each of its steps there is
+// an entry: the moments of what comes after that step, and the product of the factors on the weight.
+// A step adds to the entries of the last `window` steps; older ones are complete. A row that has
+// missed more than a window makes up for it window by window.
+//
+// Locks: steps and everything else that writes hold the mutex, look-ups hold it shared. Nobody waits
+// for it, or needs it, with the interpreter's lock.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <shared_mutex>
+#include <vector>
+
+#include "pool.hpp"
+#include "table.h"
+
+namespace fastopt {
+
+using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
+
+// What a rule does to elements without a gradient, with the numbers that stay from step to step.
+struct Decay {
+  struct Shrinking {
+    int slot;
+    int scalar;         // its place among the scalars of a step
+    double value;       // what that was
+    double factor;      // of a step
+    std::vector<double> powers;  // factor**k for k = 0..1023, 1024 * k, 1024**2 * k
+  };
+  static constexpr int kDigits = 1024;
+
+  std::vector<Shrinking> shrinking;
+  int moving = -1, over = -1, root = 0;  // slots; -1: the weight does not move
+  int lr_scalar = -1, epsilon_scalar = -1, keep_scalar = -1;
+  double epsilon = 0, centre = 1;
+  std::int32_t window = 1, reach = 0;
+  int n_moments = 1, stride = 8;
+  std::vector<double> coefficients;  // (window, stride); 0 behind the moments
+
+  void add_shrinking(int slot, int scalar, double value, double factor) {
+    Shrinking s{slot, scalar, value, factor, std::vector<double>(3 * kDigits)};
+    for (int k = 0; k < kDigits; ++k) {
+      for (int digit = 0; digit < 3; ++digit) {
+        s.powers[digit * kDigits + k] = std::pow(factor, std::ldexp(k, 10 * digit));
+      }
+    }
+    shrinking.push_back(std::move(s));
+  }
+  void set_moments(std::int32_t window_, std::int32_t reach_, double centre_, int n_moments_,
+                   const double* values) {
+    window = window_;
+    reach = reach_;
+    centre = centre_;
+    n_moments = n_moments_;
+    stride = n_moments < 8 ? 8 : 16;
+    coefficients.assign(static_cast<std::size_t>(window) * stride, 0.0);
+    for (std::int32_t j = 0; j < window; ++j) {
+      std::copy_n(values + static_cast<std::size_t>(j) * n_moments, n_moments,
+                  &coefficients[static_cast<std::size_t>(j) * stride]);
+    }
+  }
+  static double power(const Shrinking& s, std::int32_t k) noexcept {
+    double result = s.powers[k % kDigits];
+    if (k >= kDigits) {
+      result *= s.powers[kDigits + k / kDigits % kDigits] *
+                s.powers[2 * kDigits + k / kDigits / kDigits];
+    }
+    return result;
+  }
+  bool fits(const double* scalars) const noexcept {
+    for (const Shrinking& s : shrinking) {
+      if (scalars[s.scalar] != s.value) return false;
+    }
+    return epsilon_scalar < 0 || scalars[epsilon_scalar] == epsilon;
+  }
+  bool same(const Decay& other) const noexcept {
+    if (epsilon != other.epsilon || shrinking.size() != other.shrinking.size()) return false;
+    for (std::size_t k = 0; k < shrinking.size(); ++k) {
+      if (shrinking[k].value != other.shrinking[k].value) return false;
+    }
+    return true;  // all else is the rule's, and a table has one rule
+  }
+  double lr(const double* scalars) const noexcept { return lr_scalar < 0 ? 0.0 : scalars[lr_scalar]; }
+  double keep(const double* scalars) const noexcept {
+    return keep_scalar < 0 ? 1.0 : scalars[keep_scalar];
+  }
+};
+
+// Several tables, and plans, may hold the same.
+using DecayPtr = std::shared_ptr<const Decay>;
+inline DecayPtr shared(Decay* decay) { return DecayPtr(decay); }
+
+class Deferred {
+ public:
+  static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
+  static constexpr std::int64_t kTask = 1 << 14;   // elements of a task
+  static constexpr std::int64_t kBlock = 512;      // elements of a buffer
+  static constexpr std::int64_t kMostEntries = 1 << 16;
+
+  std::shared_mutex mutex;
+
+  Deferred(char* w, char* const* slots, int n_slots, std::int64_t n_rows, std::int64_t width, int type,
+           const run_table* functions)
+      : w_(w), n_slots_(n_slots), n_rows_(n_rows), width_(width), type_(type),
+        item_size_(type == 0 ? 4 : 8), row_size_(width * item_size_), functions_(functions),
+        // Then all rows are made up for at once, and entries take no more memory: little work a step.
+        limit_(static_cast<std::int32_t>(std::min<std::int64_t>(
+            std::max<std::int64_t>(kMostEntries, n_rows / 16), 1 << 29))) {
+    std::copy_n(slots, n_slots, slots_);
+  }
+  Deferred(const Deferred&) = delete;
+  Deferred& operator=(const Deferred&) = delete;
+  ~Deferred() {
+    std::free(last_);
+    std::free(entries_);
+    std::free(log_keep_);
+  }
+
+  std::int64_t n_rows() const noexcept { return n_rows_; }
+  std::int64_t row_size() const noexcept { return row_size_; }
+  std::int32_t clock() const noexcept { return clock_.load(std::memory_order_relaxed); }
+  bool pending() const noexcept { return clock() != 0; }
+  // The step at which each row was last up to date; null before the first step.
+  const std::int32_t* last() const noexcept { return last_; }
+  const void* last_of(std::int64_t row) const noexcept { return last_ + row; }
+  // Rows made up for since the beginning.
+  std::int64_t made_up() const noexcept { return made_up_.load(std::memory_order_relaxed); }
+
+  // ---- a step, under the mutex: begin, touch each row once or more, end
+
+  // False: no memory, and no step. What rows have missed may have been made up for.
+  bool begin(const DecayPtr& decay, double keep, parallel_fn parallel,
+             int threads) noexcept {
+    const std::int32_t t = clock();
+    if (t != 0 && (t >= limit_ || keep <= 0 || !decay->same(*decay_))) settle_all(parallel, threads);
+    if (!pending()) {
+      if (decay_ == nullptr || decay_->stride != decay->stride) capacity_ = 0;
+      decay_ = decay;
+    }
+    if (last_ == nullptr) {
+      last_ = static_cast<std::int32_t*>(std::calloc(n_rows_, sizeof(std::int32_t)));
+      if (last_ == nullptr) return false;
+    }
+    if (!reserve(clock() + 2)) return false;
+    double* fresh = entry(clock());
+    std::fill_n(fresh, decay_->stride, 0.0);
+    fresh[decay_->stride - 1] = 1.0;
+    mark_ = clock() + 1;
+    return true;
+  }
+
+  // Makes up for what a row has missed; its numbers are at w and slots, which may be copies.
+  void touch(std::int64_t row, void* w, void* const* slots) noexcept {
+    if (last_[row] < clock()) bring(last_[row], w, slots, width_, true);
+    last_[row] = mark_;
+  }
+
+  void abort() noexcept { mark_ = clock(); }
+
+  void end(double lr, double keep, parallel_fn parallel, int threads) noexcept {
+    const Decay& d = *decay_;
+    const std::int32_t t = mark_;
+    const int stride = d.stride;
+    const std::int32_t covered = std::min(d.window, t);
+    for (std::int32_t j = 1; j <= covered; ++j) {
+      double* e = entry(t - j);
+      const double* c = &d.coefficients[static_cast<std::size_t>(j - 1) * stride];
+      for (int i = 0; i < stride; ++i) e[i] = keep * e[i] + lr * c[i];
+    }
+    // Sums of logarithms, with what their roundings lose.
+    if (t == 1) lost_ = log_keep_[0] = 0;
+    const double term = (keep > 0 ? std::log(keep) : 0.0) - lost_;
+    log_keep_[t] = log_keep_[t - 1] + term;
+    lost_ = (log_keep_[t] - log_keep_[t - 1]) - term;
+    clock_.store(t, std::memory_order_relaxed);
+    if (keep <= 0) settle_all(parallel, threads);  // such a factor has no logarithm
+  }
+
+  // ---- outside of steps, under the mutex
+
+  // Makes up for everything; the clock begins anew.
+  void settle_all(parallel_fn parallel, int threads) noexcept {
+    if (!pending()) return;
+    chunk_ = std::max<std::int64_t>(1, kTask / std::max<std::int64_t>(1, width_));
+    parallel(settle_chunk, this, (n_rows_ + chunk_ - 1) / chunk_,
+             n_rows_ * width_ < kAlone ? 1 : threads);
+    clock_.store(0, std::memory_order_relaxed);
+    mark_ = 0;
+  }
+
+  // Makes up for some rows; numbers that are not rows are skipped.
+  void settle_rows(const void* ids, bool wide, std::int64_t n, parallel_fn parallel, int threads) noexcept {
+    if (pending()) for_ids(settle_ids, ids, wide, n, nullptr, parallel, threads);
+  }
+
+  // ---- under the mutex, or shared
+
+  // Copies rows as they would be. False: one of the ids is no row.
+  bool gather(const void* ids, bool wide, std::int64_t n, void* out, parallel_fn parallel,
+              int threads) noexcept {
+    return for_ids(gather_ids, ids, wide, n, static_cast<char*>(out), parallel, threads);
+  }
+
+ private:
+  struct Ids {
+    Deferred* self;
+    const void* ids;
+    bool wide;
+    std::int64_t n, chunk, ahead;
+    char* out;
+    std::atomic<bool> bad{false};
+
+    std::int64_t at(std::int64_t k) const noexcept {
+      // Read once: the array may change under us.
+      return wide ? *(static_cast<const volatile std::int64_t*>(ids) + k)
+                  : *(static_cast<const volatile std::int32_t*>(ids) + k);
+    }
+    bool valid(std::int64_t row) const noexcept {
+      return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(self->n_rows_);
+    }
+    std::int64_t next(std::int64_t k) noexcept {
+      if (k + ahead < n) {
+        const std::int64_t later = at(k + ahead);
+        if (valid(later)) self->prefetch(later);
+      }
+      const std::int64_t row = at(k);
+      if (valid(row)) return row;
+      bad.store(true, std::memory_order_relaxed);
+      return -1;
+    }
+  };
+
+  bool for_ids(task_fn task, const void* ids, bool wide, std::int64_t n, char* out, parallel_fn parallel,
+               int threads) noexcept {
+    Ids context{this, ids, wide, n, 0, row_size_ <= 64 ? 32 : row_size_ <= 256 ? 16 : 8, out};
+    context.chunk = std::max<std::int64_t>(64, kTask / std::max<std::int64_t>(1, width_));
+    parallel(task, &context, (n + context.chunk - 1) / context.chunk,
+             n * width_ < kAlone ? 1 : threads);
+    return !context.bad.load(std::memory_order_relaxed);
+  }
+
+  static void gather_ids(void* context, std::ptrdiff_t task) noexcept {
+    Ids& c = *static_cast<Ids*>(context);
+    const std::int64_t hi = std::min(c.n, (task + 1) * c.chunk);
+    for (std::int64_t k = task * c.chunk; k < hi; ++k) {
+      const std::int64_t row = c.next(k);
+      if (row >= 0) c.self->copy_row(row, c.out + k * c.self->row_size_);
+    }
+  }
+  static void settle_ids(void* context, std::ptrdiff_t task) noexcept {
+    Ids& c = *static_cast<Ids*>(context);
+    Deferred& d = *c.self;
+    const std::int64_t hi = std::min(c.n, (task + 1) * c.chunk);
+    std::int64_t done = 0;
+    for (std::int64_t k = task * c.chunk; k < hi; ++k) {
+      const std::int64_t row = c.next(k);
+      if (row < 0) continue;
+      // A row may be listed twice: whoever comes first makes up for it.
+      std::int32_t t0 = __atomic_load_n(d.last_ + row, __ATOMIC_RELAXED);
+      if (t0 >= d.clock() || !__atomic_compare_exchange_n(d.last_ + row, &t0, d.clock(), false,
+                                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        continue;
+      }
+      void* slots[FASTOPT_MAX_SLOTS];
+      d.slots_at(row * d.row_size_, slots);
+      d.bring(t0, d.w_ + row * d.row_size_, slots, d.width_, true);
+      ++done;
+    }
+    d.made_up_.fetch_add(done, std::memory_order_relaxed);
+  }
+  static void settle_chunk(void* context, std::ptrdiff_t task) noexcept {
+    Deferred& d = *static_cast<Deferred*>(context);
+    const std::int64_t hi = std::min(d.n_rows_, (task + 1) * d.chunk_);
+    std::int64_t done = 0;
+    for (std::int64_t row = task * d.chunk_; row < hi; ++row) {
+      if (d.last_[row] < d.clock()) {
+        void* slots[FASTOPT_MAX_SLOTS];
+        d.slots_at(row * d.row_size_, slots);
+        d.bring(d.last_[row], d.w_ + row * d.row_size_, slots, d.width_, true);
+        ++done;
+      }
+      d.last_[row] = 0;
+    }
+    d.made_up_.fetch_add(done, std::memory_order_relaxed);
+  }
+
+  void slots_at(std::int64_t offset, void** slots) const noexcept {
+    for (int s = 0; s < n_slots_; ++s) slots[s] = slots_[s] + offset;
+  }
+  void prefetch(std::int64_t row) const noexcept {
+    if (last_ != nullptr) __builtin_prefetch(last_ + row);
+    for (std::int64_t at = 0; at < std::min<std::int64_t>(row_size_, 1024); at += 64) {
+      __builtin_prefetch(w_ + row * row_size_ + at);
+      for (int s = 0; s < n_slots_; ++s) __builtin_prefetch(slots_[s] + row * row_size_ + at);
+    }
+  }
+
+  // The row as it would be, with nothing changed.
+  void copy_row(std::int64_t row, char* out) const noexcept {
+    const std::int64_t offset = row * row_size_;
+    std::memcpy(out, w_ + offset, static_cast<std::size_t>(row_size_));
+    if (!pending() || last_[row] >= clock()) return;
+    void* slots[FASTOPT_MAX_SLOTS];
+    const Decay& d = *decay_;
+    if (d.reach <= d.window || clock() - last_[row] <= d.window) {
+      slots_at(offset, slots);
+      bring(last_[row], out, slots, width_, false);
+      return;
+    }
+    // From window to window slots shrink: here copies of them.
+    alignas(64) char buffers[2][kBlock * 8];
+    for (std::int64_t column = 0; column < width_; column += kBlock) {
+      const std::int64_t n = std::min(kBlock, width_ - column), at = offset + column * item_size_;
+      std::fill_n(slots, FASTOPT_MAX_SLOTS, nullptr);
+      slots[d.moving] = buffers[0];
+      slots[d.over] = buffers[1];
+      std::memcpy(buffers[0], slots_[d.moving] + at, static_cast<std::size_t>(n * item_size_));
+      std::memcpy(buffers[1], slots_[d.over] + at, static_cast<std::size_t>(n * item_size_));
+      bring(last_[row], out + column * item_size_, slots, n, false);
+    }
+  }
+
+  // Brings n elements that were up to date at step t0 to the clock. Without `shrinks` slots may be
+  // left as they are, or shrunk on the way.
+  void bring(std::int32_t t0, void* w, void* const* slots, std::int64_t n, bool shrinks) const noexcept {
+    const Decay& d = *decay_;
+    std::int32_t missed = clock() - t0, moved = 0, unshrunk = 0;
+    if (d.moving >= 0) {
+      double h[3 + 16];
+      h[1] = d.epsilon;
+      h[2] = d.centre;
+      while (missed > 0 && moved < d.reach) {
+        if (unshrunk > 0) shrink(unshrunk, slots, n);
+        unshrunk = std::min(missed, d.window);
+        const double* e = entry(t0);
+        h[0] = e[d.stride - 1];
+        std::copy_n(e, d.n_moments, h + 3);
+        functions_->move[d.root][type_](w, slots[d.moving], slots[d.over], h, d.n_moments, n);
+        t0 += unshrunk;
+        missed -= unshrunk;
+        moved += unshrunk;
+      }
+    }
+    if (missed > 0 && d.keep_scalar >= 0) {
+      const double keep = missed <= d.window ? entry(t0)[d.stride - 1]
+                                             : std::exp(log_keep_[clock()] - log_keep_[t0]);
+      functions_->scale[type_](w, keep, n);
+    }
+    if (shrinks) shrink(unshrunk + missed, slots, n);
+  }
+  void shrink(std::int32_t k, void* const* slots, std::int64_t n) const noexcept {
+    for (const Decay::Shrinking& s : decay_->shrinking) {
+      if (slots[s.slot] != nullptr) {
+        functions_->shrink[type_](slots[s.slot], Decay::power(s, k), n);
+      }
+    }
+  }
+
+  double* entry(std::int32_t t) const noexcept {
+    return entries_ + static_cast<std::size_t>(t) * decay_->stride;
+  }
+  bool reserve(std::int32_t n) noexcept {
+    if (n <= capacity_) return true;
+    const std::size_t capacity = std::max<std::size_t>(256, static_cast<std::size_t>(n) * 2);
+    void* entries = std::realloc(entries_, capacity * decay_->stride * sizeof(double));
+    if (entries == nullptr) return false;
+    entries_ = static_cast<double*>(entries);
+    void* logs = std::realloc(log_keep_, capacity * sizeof(double));
+    if (logs == nullptr) return false;
+    log_keep_ = static_cast<double*>(logs);
+    capacity_ = static_cast<std::int64_t>(capacity);
+    return true;
+  }
+
+  char* w_;
+  char* slots_[FASTOPT_MAX_SLOTS] = {};
+  int n_slots_;
+  std::int64_t n_rows_, width_;
+  int type_;
+  std::int64_t item_size_, row_size_;
+  const run_table* functions_;
+  std::int32_t limit_;
+
+  std::atomic<std::int32_t> clock_{0};
+  std::int32_t mark_ = 0;         // what `last` of a row becomes when it is touched
+  std::int32_t* last_ = nullptr;
+  double* entries_ = nullptr;
+  double* log_keep_ = nullptr;    // logarithms of the factors on the weight, summed up
+  double lost_ = 0;
+  std::int64_t capacity_ = 0;     // of both
+  std::int64_t chunk_ = 1;        // rows of a task
+  std::atomic<std::int64_t> made_up_{0};
+  DecayPtr decay_;
+};
+
+}  // namespace fastopt
