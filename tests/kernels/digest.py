@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,18 @@ def skewed(rng: np.random.Generator, n_rows: int, n: int) -> Any:
     return np.minimum((n_rows * rng.random(n) ** 6).astype(np.int64), n_rows - 1)
 
 
+@cache
+def numbers(shape: tuple[int, ...], dtype: Any, seed: int) -> Any:
+    """Gradients; the same for every rule."""
+    return np.asarray(np.random.default_rng(seed).normal(size=shape)).astype(dtype)
+
+
+@cache
+def look_ups(n_rows: int, n: int, seed: int) -> Any:
+    """Row numbers; the same for every rule."""
+    return skewed(np.random.default_rng(seed), n_rows, n)
+
+
 def digests() -> dict[str, str]:
     """Digest of the arrays of each part."""
     found = {}
@@ -32,8 +45,8 @@ def digests() -> dict[str, str]:
             rng = np.random.default_rng(6)
             for shape in ((3,), (70_001,), (999, 65)):
                 w, slots = state(name, shape, dtype, rng)
-                for _ in range(2):
-                    apply(rule, hyper, w, slots, rng.normal(size=shape).astype(dtype))
+                for seed in range(2):
+                    apply(rule, hyper, w, slots, numbers(shape, dtype, seed))
                 digest.update(b"".join(a.tobytes() for a in (w, *slots.values())))
             for row in ((), (3,), (70,)):
                 for n_rows, n in ((50, 7), (3000, 40_000)):
@@ -41,10 +54,11 @@ def digests() -> dict[str, str]:
                         if untouched == "update" and rule == "gradient_descent":
                             continue
                         w, slots = state(name, (n_rows, *row), dtype, rng)
-                        for _ in range(2):
-                            ids = skewed(rng, n_rows, n)
-                            values = np.asarray(rng.normal(size=(n, *row))).astype(dtype)
-                            apply(rule, hyper, w, slots, Slices(values, ids), untouched)
+                        for seed in range(2):
+                            gradient = Slices(
+                                numbers((n, *row), dtype, seed), look_ups(n_rows, n, seed)
+                            )
+                            apply(rule, hyper, w, slots, gradient, untouched)
                         digest.update(b"".join(a.tobytes() for a in (w, *slots.values())))
         found[name] = digest.hexdigest()
     digest = hashlib.sha256()
