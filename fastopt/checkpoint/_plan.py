@@ -11,6 +11,7 @@ import numpy as np
 
 from fastopt._pairs import require_storage
 from fastopt.checkpoint._document import (
+    AverageRecord,
     BiasedRecord,
     Document,
     LossScaleRecord,
@@ -103,6 +104,7 @@ class Plan:
         self.shadows: list[tuple[ExponentialMovingAverage, Variable, str]] = []
         self.debiased: list[tuple[Variable, BiasedRecord | None]] = []
         self.function_averages: list[tuple[ExponentialMovingAverage, str, BiasedRecord]] = []
+        self.new_shadows: list[tuple[str, ExponentialMovingAverage, Variable]] = []
         self.restored: dict[str, None] = {}
         self.missing: list[str] = []
         self.claimed: set[str] = set()
@@ -204,11 +206,14 @@ class Plan:
             record = self.document.averages.get(key)
             if record is None:
                 self.missing.append(f"moving average {key!r}")
-                continue
+                record = AverageRecord()
             for var in average._shadows:
                 name = self.state.key_of(var)
+                what = f"shadow of {name!r} (moving average {key!r})"
                 if name is not None and name not in record.shadows:
-                    self.missing.append(f"shadow of {name!r} (moving average {key!r})")
+                    self.missing.append(what)
+                if name in self.restored and record.shadows.get(name) not in self.file.entries:
+                    self.new_shadows.append((what, average, var))
             for name, tensor in record.shadows.items():
                 if name in self.state.variables:
                     var = self.state.variables[name]
@@ -314,6 +319,9 @@ class Plan:
             var.assign(self.file.array(tensor))
         for average, var, tensor in self.shadows:
             average._shadow(var).restore(self.file.array(tensor))
+        if not self.strict:
+            for _, average, var in self.new_shadows:
+                average._shadow(var).restore(var.value)
         for var, record in self.debiased:
             state = None if record is None else self._biased(record)
             set_debiasing(var, state)
@@ -351,6 +359,7 @@ class Plan:
         others += [record.tensor for _, record in self.debiased if record is not None]
         for average, name, record in self.function_averages:
             (deferred if name in average._waiting else others).append(record.tensor)
+        reset = [each.what for each in self.resets] + [what for what, _, _ in self.new_shadows]
         own = {*self.restored, *deferred}
         return Restored(
             path=self.file.path,
@@ -361,7 +370,7 @@ class Plan:
             deferred=tuple(deferred),
             missing=tuple(self.missing),
             unexpected=tuple(self.unexpected),
-            reset=() if self.strict else tuple(reset.what for reset in self.resets),
+            reset=() if self.strict else tuple(reset),
             changed=self.changed,
         )
 

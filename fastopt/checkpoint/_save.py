@@ -133,6 +133,14 @@ def save(
 class _Tensors(dict[str, Any]):
     """What will be written."""
 
+    def free(self, name: str) -> str:
+        """Return the name, made unique."""
+        unique, count = name, 0
+        while unique in self:
+            count += 1
+            unique = f"{name}_{count}"
+        return unique
+
     def add_biased(self, name: str, debiasing: tuple[Any, float]) -> BiasedRecord:
         """Add an average that began at 0, and return its record."""
         return BiasedRecord(self.add(f"{name}/biased", debiasing[0]), debiasing[1])
@@ -167,7 +175,7 @@ def _optimizer(optimizer: Optimizer, state: State, arrays: _Tensors) -> Optimize
         record.non_slots[name] = arrays.add(var.name, var)
     for name, waiting in optimizer._waiting.items():
         if name not in record.non_slots:
-            record.non_slots[name] = arrays.add(name, waiting)
+            record.non_slots[name] = arrays.add(arrays.free(name), waiting)
     return record
 
 
@@ -198,5 +206,8 @@ def _step(step: int | None) -> int | None:
         if isinstance(step, bool) or not hasattr(step, "__index__"):
             raise TypeError(f"step must be an int, got {step!r}")
         return step.__index__()
-    counter = get_global_step()
+    try:
+        counter = get_global_step()
+    except (TypeError, ValueError):  # several, or something else of that name
+        return None
     return None if counter is None else int(counter.value)

@@ -49,6 +49,8 @@ class State:
     def _add_optimizer(self, key: str, optimizer: Optimizer, depth: int) -> None:
         if any(optimizer is known for known in self.optimizers.values()):
             return
+        if key in self.optimizers:
+            raise ValueError(f"optimizers: {key!r} is a part of another one; give other names")
         self.optimizers[key] = optimizer
         self._depths[key] = depth
         for attribute, value in vars(optimizer).items():

@@ -1,0 +1,156 @@
+"""What people put around an optimizer: wrappers, loss scales, moving averages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastopt as fo
+from tests.checkpoint.support import edit, fresh, trained
+
+
+def test_wrapped_optimizers(tmp_path: Path) -> None:
+    def make() -> Any:
+        inner = fo.MixedPrecisionLossScaleOptimizer(fo.AdagradOptimizer(0.1), "dynamic")
+        return fo.GradientAccumulation(inner, 2)
+
+    (w,), optimizer = trained(make, "w")
+    path = fo.checkpoint.save(tmp_path / "c", optimizer)
+    saved = fo.checkpoint.open(path)
+    assert list(saved.optimizers) == [
+        "Adagrad", "Adagrad/base_optimizer", "Adagrad/base_optimizer/base_optimizer",
+    ]  # fmt: skip
+    assert sorted(saved) == ["current_loss_scale", "good_steps", "w", "w/Adagrad"]
+    (w2,), other = fresh(make, "w")
+    fo.checkpoint.restore(path, other, [w2])
+    scale = other._optimizer.loss_scale
+    assert [int(var.value) for var in scale.variables()] == [2**15, 1]
+    optimizer.apply_gradients([(np.ones((4, 2)), w)])
+    for call in (
+        lambda: fo.checkpoint.save(tmp_path / "d", optimizer),
+        lambda: fo.checkpoint.restore(path, optimizer),
+    ):
+        with pytest.raises(ValueError, match="'Adagrad' has collected 1 micro-batches"):
+            call()
+
+
+def test_loss_scale_of_an_optimizer(tmp_path: Path) -> None:
+    scales: list[Any] = []
+
+    def make() -> Any:
+        scales.append(fo.loss_scale.DynamicLossScale(8.0))
+        return fo.AdagradOptimizer(0.1, loss_scale=scales[-1])
+
+    (w,), optimizer = trained(make, "w")
+    optimizer.apply_gradients([(np.full((4, 2), np.nan), w)])
+    path = fo.checkpoint.save(tmp_path / "c", optimizer)
+    (w2,), other = fresh(make, "w")
+    fo.checkpoint.restore(path, other, [w2])
+    assert [(scale(), scale.skipped_steps) for scale in scales] == [(4.0, 1)] * 2
+    (w3,), without = fresh(lambda: fo.AdagradOptimizer(0.1), "w")
+    with pytest.raises(ValueError, match=r"unexpected: .*current_loss_scale"):
+        fo.checkpoint.restore(path, without, [w3])
+    (w4,), plain = trained(lambda: fo.AdagradOptimizer(0.1), "w4")
+    path = fo.checkpoint.save(tmp_path / "d", plain, {"w": w4})
+    with pytest.raises(ValueError, match="missing: loss scale 'Adagrad/loss_scale'"):
+        fo.checkpoint.restore(path, other, [w2])
+
+
+def test_averages(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    changes = rng.normal(size=(8, 2, 3))
+    rows = [rng.permutation(6)[:2] for _ in range(8)]
+
+    class Program:
+        def __init__(self) -> None:
+            self.table = fo.Variable(np.ones((6, 3), np.float32), name="table")
+            self.mean = fo.Variable(np.zeros(()), trainable=False, name="mean")
+            self.average = fo.ExponentialMovingAverage(0.8, zero_debias=True)
+
+            def loss() -> Any:
+                return self.table.numpy().sum()
+
+            self.loss = loss
+
+        def train(self, start: int, stop: int) -> None:
+            for step in range(start, stop):
+                value = self.table.numpy()
+                value[rows[step]] += changes[step]
+                self.table.assign(value)
+                self.average.apply([self.table, self.loss], rows={self.table: rows[step]})
+                fo.assign_moving_average(self.mean, float(value.sum()), 0.9)
+
+        def bits(self) -> list[bytes]:
+            parts = [self.table, self.mean, self.average.average(self.table)]
+            parts.append(self.average.average(self.loss))
+            return [part.numpy().tobytes() for part in parts]
+
+        def everything(self) -> dict[str, Any]:
+            return {"variables": [self.table, self.mean], "averages": self.average}
+
+    first = Program()
+    first.train(0, 5)
+    path = fo.checkpoint.save(tmp_path / "c", **first.everything())
+    at_the_stop = first.bits()
+    assert sorted(fo.checkpoint.open(path)) == [
+        "loss/ExponentialMovingAverage/biased", "mean", "mean/biased", "table",
+        "table/ExponentialMovingAverage",
+    ]  # fmt: skip
+    first.train(5, 8)
+    straight = first.bits()
+    with fo.Graph().as_default():
+        second = Program()
+        done = fo.checkpoint.restore(path, **second.everything())
+        assert done.deferred == ("loss/ExponentialMovingAverage/biased",)
+        again = fo.checkpoint.save(tmp_path / "d", **second.everything())  # what waits as well
+        second.train(5, 8)
+        assert second.bits() == straight
+    # Back in the same process, where averages are there already.
+    done = fo.checkpoint.restore(again, **first.everything())
+    assert not done.deferred
+    assert first.bits() == at_the_stop
+    first.train(5, 8)
+    assert first.bits() == straight
+    # Without averages in the call, nothing of theirs is expected.
+    fo.checkpoint.restore(path, variables=[first.table, first.mean])
+
+
+def test_averages_that_do_not_fit(tmp_path: Path) -> None:
+    w = fo.Variable(np.ones(3), name="w")
+    average = fo.ExponentialMovingAverage(0.5)
+    average.apply([lambda: np.ones(2), lambda: np.ones(2)])
+    with pytest.raises(ValueError, match="two functions are named 'lambda'"):
+        fo.checkpoint.save(tmp_path / "c", averages=average)
+    path = fo.checkpoint.save(tmp_path / "c", averages=fo.ExponentialMovingAverage(0.5))
+    other = fo.ExponentialMovingAverage(0.5)
+    other.apply([w])
+    with pytest.raises(ValueError, match="shadow of 'w'"):
+        fo.checkpoint.restore(path, variables=[w], averages=other)
+    with pytest.raises(ValueError, match="missing: moving average 'slow'"):
+        fo.checkpoint.restore(path, variables=[w], averages={"slow": other})
+    other.average(w).assign(np.zeros(3))
+    for averages in (other, {"slow": other}):
+        done = fo.checkpoint.restore(path, variables=[w], averages=averages, strict=False)
+        assert len(done.reset) == 1
+        np.testing.assert_array_equal(other.average(w), w.numpy())  # as if made now
+
+    def mean() -> Any:
+        return np.ones(2)
+
+    average = fo.ExponentialMovingAverage(0.5)
+    average.apply([w, mean])
+    path = fo.checkpoint.save(tmp_path / "c", variables=[w], averages=average)
+    edit(Path(path), lambda tensors: tensors.pop("mean/ExponentialMovingAverage/biased"))
+    with pytest.raises(ValueError, match="missing: average of mean"):
+        fo.checkpoint.restore(path, variables=[w], averages=average)
+    wide = {"mean/ExponentialMovingAverage/biased": np.ones(3)}
+    edit(Path(path), lambda tensors: tensors.update(wide))
+    with pytest.raises(ValueError, match=r"average of mean has shape \(3,\)"):
+        fo.checkpoint.restore(path, variables=[w], averages=average)
+    unknown = fo.ExponentialMovingAverage(0.5)
+    fo.checkpoint.restore(path, variables=[w], averages=unknown)
+    with pytest.raises(ValueError, match=r"mean returned an array of shape \(2,\), before \(3,\)"):
+        unknown.apply([mean])
