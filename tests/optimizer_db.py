@@ -7,7 +7,7 @@ its class.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,13 +37,17 @@ class Record:
     slots : tuple of str
         Names of the slots, in the order of their creation.
     other_rows : bool
-        Whether a sparse gradient also moves rows that it doesn't list.
+        Whether rows that a sparse gradient doesn't list move as by a gradient of zero.
+    fading : tuple of str
+        Slots that shrink in rows that a sparse gradient doesn't list, if those rows don't move.
     duplicates : str
         "sum" or "sequential".
     counts_calls : bool
         Whether a step depends on how many calls came before it.
     name : str
         The name of the record, where a class has more than one.
+    golden_arguments : dict
+        Golden file -> what our class needs besides to be the rule of the file.
     """
 
     cls: type[KernelOptimizer]
@@ -54,9 +58,11 @@ class Record:
     rosenbrock: tuple[dict[str, Any], int]
     slots: tuple[str, ...] = ()
     other_rows: bool = False
+    fading: tuple[str, ...] = ()
     duplicates: str = "sum"
     counts_calls: bool = False
     name: str = ""
+    golden_arguments: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -260,6 +266,55 @@ RECORDS = (
         parabola=({"learning_rate": 1.0}, 500),
         rosenbrock=({"learning_rate": 1.0}, 20000),
         slots=("accumulator",),
+    ),
+    Record(
+        cls=fo.AdamaxOptimizer,
+        required={},
+        variants={"default": {}},
+        golden=("keras_adamax__default",),
+        parabola=({"learning_rate": 0.1}, 1000),
+        rosenbrock=({"learning_rate": 0.02}, 15000),
+        slots=("m", "v"),
+        counts_calls=True,
+    ),
+    Record(
+        cls=fo.NadamOptimizer,
+        required={},
+        variants={"default": {}, "fast": {"learning_rate": 0.05, "beta1": 0.5, "beta2": 0.9}},
+        golden=("nadam_contrib__default",),
+        parabola=({"learning_rate": 0.1}, 1000),
+        rosenbrock=({"learning_rate": 0.02}, 15000),
+        slots=("m", "v"),
+        counts_calls=True,
+        fading=("m", "v"),
+    ),
+    Record(
+        cls=fo.LionOptimizer,
+        required={},
+        variants={"default": {}, "momentum": {"learning_rate": 0.1, "beta1": 0.5, "beta2": 0.5}},
+        golden=(),
+        parabola=({"learning_rate": 0.001}, 4000),
+        rosenbrock=({"learning_rate": 5e-4}, 20000),
+        slots=("m",),
+    ),
+    Record(
+        cls=fo.AdamWOptimizer,
+        required={"weight_decay": 0.0},
+        variants={
+            "default": {},
+            "decay": {"weight_decay": 0.01},
+            "rate": {"weight_decay": 0.1, "times_learning_rate": True},
+        },
+        golden=("adamw_contrib__wd01", "keras3_adamw__default"),
+        golden_arguments={
+            "adamw_contrib__wd01": {"listed_rows_only": True},
+            "keras3_adamw__default": {"times_learning_rate": True},
+        },
+        parabola=({"learning_rate": 0.1}, 1000),
+        rosenbrock=({"learning_rate": 0.02}, 15000),
+        slots=("m", "v"),
+        counts_calls=True,
+        other_rows=True,
     ),
 )
 

@@ -4,9 +4,14 @@ from fastopt.optimizers.adadelta import AdadeltaOptimizer
 from fastopt.optimizers.adagrad import AdagradOptimizer
 from fastopt.optimizers.adagrad_da import AdagradDAOptimizer
 from fastopt.optimizers.adam import AdamOptimizer, LazyAdamOptimizer
+from fastopt.optimizers.adamax import AdamaxOptimizer
+from fastopt.optimizers.adamw import AdamWOptimizer
+from fastopt.optimizers.decoupled import decouple
 from fastopt.optimizers.ftrl import FtrlOptimizer
 from fastopt.optimizers.gradient_descent import GradientDescentOptimizer
+from fastopt.optimizers.lion import LionOptimizer
 from fastopt.optimizers.momentum import MomentumOptimizer
+from fastopt.optimizers.nadam import NadamOptimizer
 from fastopt.optimizers.proximal import ProximalAdagradOptimizer, ProximalGradientDescentOptimizer
 from fastopt.optimizers.rmsprop import RMSPropOptimizer
 
@@ -15,11 +20,16 @@ __all__ = [
     "AdagradDAOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
+    "AdamWOptimizer",
+    "AdamaxOptimizer",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "LazyAdamOptimizer",
+    "LionOptimizer",
     "MomentumOptimizer",
+    "NadamOptimizer",
     "ProximalAdagradOptimizer",
     "ProximalGradientDescentOptimizer",
     "RMSPropOptimizer",
+    "decouple",
 ]

@@ -13,22 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fastopt import _pairs
+from fastopt._arrays import shown
 from fastopt._batch import Batch, HookBatch
 from fastopt._kernels import _memory
 from fastopt._kernels._plan import Plan
 from fastopt._kernels.rules import RULES
 from fastopt._pairs import Pair
-from fastopt._slots import CallState, Journal
+from fastopt._slots import CallState, Journal, WeakIdentityMap
 from fastopt._validate import Constraint, Real, accept_all
 from fastopt.graph import Graph
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer, advance
+from fastopt.optimizers._decay import WEIGHT_DECAY, Decay, Own
 from fastopt.optimizers._plans import PlanBatch, Plans, RepeatedBatch, rounds
 from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
@@ -75,6 +78,7 @@ class _KernelCallState(CallState):
 
     values: Mapping[str, Any] = {}
     scalars: Scalars = ()
+    own: Own = MappingProxyType({})
 
 
 class KernelOptimizer(Optimizer):
@@ -91,11 +95,14 @@ class KernelOptimizer(Optimizer):
         The slots, in the order in which they are made; their names are those of the rule.
     _untouched : {"skip", "update"}
         What a sparse gradient means for rows that it doesn't list: "update" is a gradient of zero.
+    _common : frozenset of str
+        Hyperparameters that a variable can't have for itself.
     """
 
-    _constraints: ClassVar[Mapping[str, Constraint]] = {}
+    _constraints: Mapping[str, Constraint] = {}
     _slot_table: tuple[Slot, ...] = ()
     _untouched: ClassVar[Literal["skip", "update"]] = "skip"
+    _common: ClassVar[frozenset[str]] = frozenset()
     _hooks_are_ours: ClassVar[bool] = True
     _steps_are_ours: ClassVar[bool] = True
 
@@ -114,11 +121,19 @@ class KernelOptimizer(Optimizer):
         super().__init__(use_locking, name, loss_scale)
         self._hyperparameters = accept_all(type(self).__name__, self._constraints, hyperparameters)
         self._rule_name = self._rule()
+        self._own: WeakIdentityMap[Variable, dict[str, Any]] = WeakIdentityMap()
+        self._decay: Decay | None = None
+        self._look_through()
+
+    def _look_through(self) -> None:
+        """Note which hyperparameters may change, and whether all variables are updated alike."""
         self._varying = tuple(
             name
             for name, constraint in self._constraints.items()
             if isinstance(constraint, Real) and type(self._hyperparameters[name]) is not float
         )
+        alike = self._decay is None and not self._own
+        self._is_uniform = alike and type(self)._sweep is KernelOptimizer._sweep
 
     def _make_transient(self) -> None:
         super()._make_transient()
@@ -130,6 +145,70 @@ class KernelOptimizer(Optimizer):
         state = super().__getstate__()
         del state["_plans"], state["_is_plain"]
         return state
+
+    # ------------------------------------------------------------------ settings of one variable
+
+    def configure(self, var: Variable | Sequence[Variable], **settings: Any) -> None:
+        """Give variables hyperparameters of their own.
+
+        Parameters
+        ----------
+        var : Variable, or list or tuple of Variable
+            The variables. Others keep the hyperparameters of the optimizer.
+        **settings : float, callable, Variable or array_like scalar
+            Hyperparameters by name, with the constraints of the constructor, and `weight_decay`
+            for every rule (see `decouple`). Earlier settings of other names stay.
+
+        Raises
+        ------
+        TypeError
+            If `var` is not a variable or variables, a name is not a hyperparameter of this rule, or
+            a value is of the wrong type.
+        ValueError
+            If a value is out of bounds, or the hyperparameter is one for all variables. Nothing has
+            changed then.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import fastopt as fo
+        >>> w, bias = fo.Variable(np.ones(2), name="w"), fo.Variable(np.ones(2), name="bias")
+        >>> opt = fo.GradientDescentOptimizer(0.5)
+        >>> opt.configure(bias, learning_rate=0.25)
+        >>> opt.configure(w, weight_decay=0.5)
+        >>> done = opt.apply_gradients([(np.ones(2), w), (np.ones(2), bias)])
+        >>> w.numpy(), bias.numpy()
+        (array([0., 0.]), array([0.75, 0.75]))
+        """
+        owner = type(self).__name__
+        variables = [var] if isinstance(var, Variable) else _listed(var, owner)
+        constraints = {"weight_decay": WEIGHT_DECAY, **self._constraints}
+        kept = {}
+        for name, value in settings.items():
+            constraint = constraints.get(name)
+            if constraint is None:
+                raise TypeError(
+                    f"{owner}.configure: no hyperparameter {name!r}; there are"
+                    f" {', '.join(constraints)}"
+                )
+            if name in self._common or not isinstance(constraint, Real) or constraint.fixed:
+                raise ValueError(
+                    f"{owner}.configure: {name} is one for all variables of an optimizer"
+                )
+            kept[name] = constraint.accept(owner, name, value)
+        with self._state_lock:
+            if "weight_decay" in kept and "weight_decay" not in self._constraints:
+                self._let_decay(Decay(), 0.0)
+            for each in variables:
+                self._own[each] = {**self._own.get(each, {}), **kept}
+            self._look_through()
+
+    def _let_decay(self, decay: Decay, weight_decay: Any) -> None:
+        """Add a weight decay to the hyperparameters."""
+        self._constraints = {**self._constraints, "weight_decay": WEIGHT_DECAY}
+        self._hyperparameters["weight_decay"] = weight_decay
+        self._decay = decay
+        self._look_through()
 
     # ------------------------------------------------------------------ what a rule's class gives
 
@@ -171,8 +250,10 @@ class KernelOptimizer(Optimizer):
 
     def _prepare(self) -> None:
         call = self._call
+        graph = self._non_slot_graph()
         call.values = self._values(call.step)
-        call.scalars = self._scalars(call.values, self._non_slot_graph())
+        call.scalars = self._scalars(call.values, graph)
+        call.own = self._own_scalars(call.values, call.step, graph)
 
     def _finish(self, update_ops: Sequence[Any], name_scope: str) -> None:
         self._advance(self._call.values, self._non_slot_graph())
@@ -202,7 +283,12 @@ class KernelOptimizer(Optimizer):
                         values: Mapping[str, Any] = self._hyperparameters
                         if self._varying:
                             values = self._values(global_step)
-                        plan.run(self._scalars(values, batch.graph))
+                        scalars = self._scalars(values, batch.graph)
+                        if self._is_uniform:
+                            plan.run(scalars)
+                        else:
+                            own = self._own_scalars(values, global_step, batch.graph)
+                            self._sweep(plan, pairs, values, scalars, own)
                         for pair in pairs:
                             pair[1]._version += 1
                         self._advance(values, batch.graph)
@@ -225,6 +311,42 @@ class KernelOptimizer(Optimizer):
             kept = at_step(values[name], global_step)
             values[name] = self._constraints[name].read(type(self).__name__, name, kept)
         return values
+
+    def _own_scalars(
+        self, values: Mapping[str, Any], global_step: Variable | None, graph: Graph
+    ) -> Own:
+        """Return, by id, scalars and rate of decay of the variables with settings of their own."""
+        found = {}
+        for var, settings in self._own.items():
+            mine = {**values, **settings}
+            for name, value in settings.items():
+                if type(value) is not float:
+                    owner = f"{type(self).__name__} for variable {var.name!r}"
+                    kept = at_step(value, global_step)
+                    mine[name] = self._constraints[name].read(owner, name, kept)
+            rate = 0.0 if self._decay is None else self._decay.rate(mine)
+            found[id(var)] = self._scalars(mine, graph), rate
+        return found
+
+    def _sweep(
+        self,
+        plan: Plan,
+        pairs: Sequence[Pair],
+        values: Mapping[str, Any],
+        scalars: Scalars,
+        own: Own,
+    ) -> None:
+        """Update the variables whose gradients a plan has bound."""
+        if self._decay is not None:
+            common = self._decay.rate(values)
+            for gradient, var in pairs:
+                rate = own[id(var)][1] if id(var) in own else common
+                if rate:
+                    self._decay.apply(gradient, var, rate)
+        if own:
+            plan.run([own[id(var)][0] if id(var) in own else scalars for _, var in pairs])
+        else:
+            plan.run(scalars)
 
     def _bind(self, pairs: list[Any]) -> PlanBatch | None:
         first = pairs[0]
@@ -317,6 +439,18 @@ def _taken(waiting: list[PlanBatch]) -> PlanBatch | None:
         return waiting.pop() if waiting else None
     except IndexError:  # another thread was quicker
         return None
+
+
+def _listed(variables: Any, owner: str) -> list[Variable]:
+    """Return variables as a list, checked."""
+    found = list(variables) if isinstance(variables, list | tuple) else [variables]
+    for each in found:
+        if not isinstance(each, Variable):
+            raise TypeError(
+                f"{owner}.configure: var must be a fastopt Variable or a list of them, got"
+                f" {shown(each)}"
+            )
+    return found
 
 
 def _constraints_allow(pairs: list[Pair]) -> bool:

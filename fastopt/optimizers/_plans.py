@@ -58,7 +58,8 @@ class PlanBatch:
         """Update the variables and bring the plan back."""
         plan = self.plan
         try:
-            plan.run(optimizer._call.scalars)
+            call = optimizer._call
+            optimizer._sweep(plan, self.bound, call.values, call.scalars, call.own)
             for pair in self.bound:
                 pair[1]._version += 1
             if self.constrained:

@@ -82,6 +82,7 @@ class AdamOptimizer(KernelOptimizer):
         "beta2": Real(ge=0, lt=1),
         "epsilon": Real(ge=0),
     }
+    _common = frozenset({"beta1", "beta2"})  # their powers are the optimizer's
     _slot_table = (Slot("m"), Slot("v"))
     _untouched: ClassVar[Literal["skip", "update"]] = "update"
 

@@ -86,6 +86,7 @@ class FtrlOptimizer(KernelOptimizer):
         "accum_name": Text(),
         "linear_name": Text(),
     }
+    _common = frozenset({"learning_rate_power"})  # it chooses the rule
     _slot_table = (
         Slot("accum", initial="initial_accumulator_value", op_name="accum_name"),
         Slot("linear", op_name="linear_name"),

@@ -1,0 +1,3 @@
+from typing import Any
+
+def shrink(array: Any, rate: float, rows: Any = None, others: bool = False) -> None: ...
