@@ -93,6 +93,7 @@ from fastopt.optimizers import (
 )
 from fastopt.sparse_product import sparse_matmul
 from fastopt.step_memory import cached_bytes, empty_cache, set_cache_limit
+from fastopt.sync_replicas import SyncReplicasOptimizer
 from fastopt.threads import get_num_threads, num_threads, set_num_threads
 from fastopt.variable import Variable
 
@@ -127,6 +128,7 @@ __all__ = [
     "RaggedIds",
     "Recording",
     "SparseConditionalAccumulator",
+    "SyncReplicasOptimizer",
     "Tensor",
     "Variable",
     "__version__",

@@ -13,7 +13,13 @@ import pytest
 import fastopt as fo
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/checkpoint.md", "docs/errors.md", "docs/gradients.md"]
+PAGES = [
+    "README.md",
+    "docs/checkpoint.md",
+    "docs/errors.md",
+    "docs/gradients.md",
+    "docs/distribute.md",
+]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
