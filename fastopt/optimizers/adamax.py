@@ -38,6 +38,8 @@ class AdamaxOptimizer(PowersOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -73,10 +75,13 @@ class AdamaxOptimizer(PowersOptimizer):
         epsilon: Any = 1e-8,
         use_locking: bool = False,
         name: str = "AdaMax",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             beta1=beta1,
             beta2=beta2,

@@ -29,7 +29,7 @@ class AdamWOptimizer(AdamOptimizer):
     weight_decay : float, callable, Variable or array_like scalar
         How much of a weight decays in a step, not negative. ``configure(var, weight_decay=0.0)``
         leaves a variable out.
-    learning_rate, beta1, beta2, epsilon, use_locking, name
+    learning_rate, beta1, beta2, epsilon, use_locking, name, loss_scale
         See `AdamOptimizer`.
     times_learning_rate : bool
         Multiply the decay with the learning rate, as PyTorch and Keras do. TensorFlow v1 doesn't.
@@ -74,10 +74,13 @@ class AdamWOptimizer(AdamOptimizer):
         name: str = "AdamW",
         times_learning_rate: bool = False,
         listed_rows_only: bool = False,
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super(AdamOptimizer, self).__init__(
             use_locking,
             name,
+            loss_scale,
             weight_decay=weight_decay,
             learning_rate=learning_rate,
             beta1=beta1,

@@ -41,6 +41,8 @@ class LionOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -78,10 +80,13 @@ class LionOptimizer(KernelOptimizer):
         weight_decay: Any = 0.0,
         use_locking: bool = False,
         name: str = "Lion",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             beta1=beta1,
             beta2=beta2,

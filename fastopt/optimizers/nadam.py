@@ -48,6 +48,8 @@ class NadamOptimizer(PowersOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    loss_scale : int, float, "dynamic" or LossScale, optional
+        See `Optimizer`. Keyword only.
 
     Raises
     ------
@@ -80,10 +82,13 @@ class NadamOptimizer(PowersOptimizer):
         epsilon: Any = 1e-8,
         use_locking: bool = False,
         name: str = "Nadam",
+        *,
+        loss_scale: Any = None,
     ) -> None:
         super().__init__(
             use_locking,
             name,
+            loss_scale,
             learning_rate=learning_rate,
             beta1=beta1,
             beta2=beta2,
