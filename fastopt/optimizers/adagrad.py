@@ -47,8 +47,7 @@ class AdagradOptimizer(KernelOptimizer):
     References
     ----------
     .. [1] J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods for online learning and
-    stochastic
-       optimization", JMLR 12, 2011.
+       stochastic optimization", JMLR 12, 2011.
 
     Examples
     --------

@@ -21,8 +21,10 @@ class AdamOptimizer(KernelOptimizer):
 
     In call ``t``, counted from 1::
 
-        m = beta1 * m + (1 - beta1) * g v = beta2 * v + (1 - beta2) * g**2 w = w - lr_t * m /
-        (sqrt(v) + epsilon),    lr_t = learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t)
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g**2
+        lr_t = learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t)
+        w = w - lr_t * m / (sqrt(v) + epsilon)
 
     Slots ``m`` and ``v``, from zeros. The powers of the betas are the variables ``beta1_power`` and
     ``beta2_power``, one pair for all variables of the optimizer: they count calls. They are

@@ -15,10 +15,11 @@ class FtrlOptimizer(KernelOptimizer):
 
     With ``p(x) = x**-learning_rate_power``, which is a square root by default, the update is::
 
-        n = accum + g**2 linear = linear + g + 2 * shrinkage * w - (p(n) - p(accum)) / learning_rate
-        * w w = 0                                                                       where
-        |linear| <= l1 w = (sign(linear) * l1 - linear) / ((p(n) + beta) / learning_rate + 2 * l2)
-        elsewhere accum = n
+        n = accum + g**2
+        linear = linear + g + 2 * shrinkage * w - (p(n) - p(accum)) / learning_rate * w
+        w = (sign(linear) * l1 - linear) / ((p(n) + beta) / learning_rate + 2 * l2)
+        w = 0  where |linear| <= l1
+        accum = n
 
     Slots ``accum``, from `initial_accumulator_value`, and ``linear``, from zeros. The accumulator
     grows by the raw gradient, without shrinkage.

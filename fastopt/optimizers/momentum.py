@@ -49,8 +49,7 @@ class MomentumOptimizer(KernelOptimizer):
     References
     ----------
     .. [1] I. Sutskever, J. Martens, G. Dahl, G. Hinton, "On the importance of initialization and
-    momentum
-       in deep learning", ICML 2013.
+       momentum in deep learning", ICML 2013.
 
     Examples
     --------
