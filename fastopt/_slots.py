@@ -148,7 +148,7 @@ class SlotKeeper:
         self._non_slots: WeakIdentityMap[Graph, dict[str, Variable]] = WeakIdentityMap()
         # Restored values of non-slot variables, by name, for the first to be made. They stay: the
         # call that makes it may fail.
-        self._waiting: dict[str, Array] = {}
+        self._restorable: dict[str, Array] = {}
         self._make_transient()
 
     def _make_transient(self) -> None:
@@ -286,7 +286,7 @@ class SlotKeeper:
             var = named.get(name)
             if var is None:
                 value = np.array(initial_value() if callable(initial_value) else initial_value)
-                if name in self._waiting and name not in self._non_slot_names():
+                if name in self._restorable and name not in self._non_slot_names():
                     value = self._restored(name, value)
                 with graph.as_default():
                     var = Variable(value, trainable=False, name=name, copy=False)
@@ -299,7 +299,7 @@ class SlotKeeper:
 
     def _restored(self, name: str, initial: Array) -> Array:
         """Return the restored value that waits for a non-slot variable."""
-        waiting = self._waiting[name]
+        waiting = self._restorable[name]
         if (waiting.shape, waiting.dtype) != (initial.shape, initial.dtype):
             raise ValueError(
                 f"the restored value of {name!r} has shape {waiting.shape} and dtype "

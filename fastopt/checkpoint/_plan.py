@@ -332,7 +332,7 @@ class Plan:
             else:
                 kept.restore(*self._biased(biased), average._zero_debias)
         for optimizer, name, tensor in self.waiting:
-            optimizer._waiting[name] = self.file.array(tensor).copy()
+            optimizer._restorable[name] = self.file.array(tensor).copy()
         for scale, skipped in self.skipped_steps:
             scale.skipped_steps = skipped  # type: ignore[attr-defined]
 

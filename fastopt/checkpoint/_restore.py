@@ -91,8 +91,7 @@ def restore(
             stack.enter_context(plan.making_slots())
             plan.optimizers()
             plan.loss_scales()
-        if averages is not None:
-            plan.averages()
+        plan.averages()
         plan.require_fit(optimizers is not None, averages is not None)
         plan.carry_out()
     return plan.report()

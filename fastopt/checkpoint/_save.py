@@ -51,8 +51,8 @@ def save(
         Where to.
     optimizers : Optimizer, iterable of Optimizer or mapping, optional
         Their slots, beta powers and the like are saved, and their hyperparameters for the record;
-        also those of the optimizers and loss scales inside of them. Several are told apart by their
-        names, or by the keys of a mapping.
+        also those of the optimizers, loss scales and averages inside of them. Several are told
+        apart by their names, or by the keys of a mapping.
     variables : Variable, iterable of Variable or mapping, optional
         Default: all variables of the default graph, and those that have slots or averages. A
         mapping gives them other names.
@@ -173,7 +173,7 @@ def _optimizer(optimizer: Optimizer, state: State, arrays: _Tensors) -> Optimize
                 named[key] = arrays.add(_renamed(slot, var, key), slot)
     for name, var in non_slots(optimizer).items():
         record.non_slots[name] = arrays.add(var.name, var)
-    for name, waiting in optimizer._waiting.items():
+    for name, waiting in optimizer._restorable.items():
         if name not in record.non_slots:
             record.non_slots[name] = arrays.add(arrays.free(name), waiting)
     return record
@@ -193,7 +193,10 @@ def _average(average: ExponentialMovingAverage, state: State, arrays: _Tensors) 
 
 def hyperparameters(optimizer: Optimizer) -> dict[str, Any]:
     """Return the hyperparameters of an optimizer, as far as it has a table of them."""
-    return dict(getattr(optimizer, "_hyperparameters", {}))
+    found = dict(getattr(optimizer, "_hyperparameters", {}))
+    for var, own in getattr(optimizer, "_own", {}).items():
+        found.update((f"{name} of {var.name!r}", value) for name, value in own.items())
+    return found
 
 
 def _renamed(made: Variable, var: Variable, key: str) -> str:

@@ -38,11 +38,11 @@ class State:
         self.optimizers: dict[str, Optimizer] = {}
         self.loss_scales: dict[str, LossScale] = {}
         self._depths: dict[str, int] = {}
-        for key, optimizer in _keyed(optimizers, Optimizer, "optimizers", "get_name"):
-            self._add_optimizer(key, optimizer, 0)
         self.averages: dict[str, ExponentialMovingAverage] = dict(
             _keyed(averages, ExponentialMovingAverage, "averages", "name")
         )
+        for key, optimizer in _keyed(optimizers, Optimizer, "optimizers", "get_name"):
+            self._add_optimizer(key, optimizer, 0)
         self.variables = self._variables(variables)
         self._keys = {id(var): key for key, var in self.variables.items()}
 
@@ -60,6 +60,9 @@ class State:
             elif isinstance(value, LossScale):
                 if not any(value is known for known in self.loss_scales.values()):
                     self.loss_scales[part] = value
+            elif isinstance(value, ExponentialMovingAverage):
+                if not any(value is known for known in self.averages.values()):
+                    self.averages[part] = value
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[contextlib.ExitStack]:

@@ -10,6 +10,7 @@ import pytest
 
 import fastopt as fo
 from tests.checkpoint.support import edit, fresh, trained
+from tests.optimizer_db import RECORDS, Record
 
 
 def test_wrapped_optimizers(tmp_path: Path) -> None:
@@ -35,6 +36,77 @@ def test_wrapped_optimizers(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match="'Adagrad' has collected 1 micro-batches"):
             call()
+
+
+def test_replicas_in_step(tmp_path: Path) -> None:
+    """Averages inside of a wrapper are found too."""
+
+    def make() -> Any:
+        average = fo.ExponentialMovingAverage(0.5)
+        inner = fo.MomentumOptimizer(0.1, 0.9)
+        return fo.SyncReplicasOptimizer(inner, 1, variable_averages=average), average
+
+    w, step = fo.Variable(np.ones(3), name="w"), fo.create_global_step()
+    optimizer, average = make()
+    for _ in range(3):
+        optimizer.apply_gradients([(np.ones(3), w)], global_step=step)
+        average.apply([w])
+    path = fo.checkpoint.save(tmp_path / "c", optimizer)
+    assert sorted(fo.checkpoint.open(path)) == [
+        "global_step", "w", "w/ExponentialMovingAverage", "w/Momentum",
+    ]  # fmt: skip
+    with fo.Graph().as_default():
+        w2, step2 = fo.Variable(np.zeros(3), name="w"), fo.create_global_step()
+        other, average2 = make()
+        fo.checkpoint.restore(path, other)
+        other.apply_gradients([(np.ones(3), w2)], global_step=step2)
+        average2.apply([w2])
+    optimizer.apply_gradients([(np.ones(3), w)], global_step=step)
+    average.apply([w])
+    assert w.numpy().tobytes() == w2.numpy().tobytes() and int(step2.value) == 4
+    assert average.average(w).numpy().tobytes() == average2.average(w2).numpy().tobytes()
+
+
+def test_settings_of_one_variable(tmp_path: Path) -> None:
+    (a, _), optimizer = trained(lambda: fo.MomentumOptimizer(0.1, 0.9), "a", "b")
+    optimizer.configure(a, learning_rate=0.5)
+    path = fo.checkpoint.save(tmp_path / "c", optimizer)
+    found = fo.checkpoint.open(path).optimizers["Momentum"].hyperparameters
+    assert (found["learning_rate"], found["learning_rate of 'a'"]) == (0.1, 0.5)
+    optimizer.configure(a, learning_rate=0.25)
+    done = fo.checkpoint.restore(path, optimizer)
+    assert done.changed == {"Momentum.learning_rate of 'a'": (0.5, 0.25)}
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.id)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bits(record: Record, dtype: str, tmp_path: Path) -> None:
+    """The bits that 16 do not hold are in the slot "master", and go on from there."""
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes")
+    gradients = np.random.default_rng(0).normal(size=(6, 5, 2)) / 64
+
+    def program() -> Any:
+        w = fo.Variable(np.linspace(1, 2, 10).reshape(5, 2).astype(dtype), name="w")
+        return w, record.make()
+
+    def train(w: Any, optimizer: Any, start: int, stop: int) -> None:
+        for gradient in gradients[start:stop].astype(dtype):
+            optimizer.apply_gradients([(gradient, w)])
+
+    w, optimizer = program()
+    train(w, optimizer, 0, 3)
+    path = fo.checkpoint.save(tmp_path / "c", optimizer, [w])
+    train(w, optimizer, 3, 6)
+    with fo.Graph().as_default():
+        w2, other = program()
+        fo.checkpoint.restore(path, other, [w2])
+        assert other.get_slot(w2, "master").dtype == np.float32
+        train(w2, other, 3, 6)
+    assert w.numpy().tobytes() == w2.numpy().tobytes()
+    for name in optimizer.get_slot_names():
+        expected, found = optimizer.get_slot(w, name), other.get_slot(w2, name)
+        assert expected.numpy().tobytes() == found.numpy().tobytes()
 
 
 def test_loss_scale_of_an_optimizer(tmp_path: Path) -> None:

@@ -88,10 +88,10 @@ def test_deferred_until_the_variable_is_made(tmp_path: Path) -> None:
     edit(Path(path), lambda tensors: tensors.update(steps=np.zeros(3, np.int64)))
     both = {"a": fresh(Counting, "w")[1], "b": fresh(Counting, "w")[1]}
     for key, value in (("a", 7), ("b", 9)):
-        both[key]._waiting["steps"] = np.int64(value)
+        both[key]._restorable["steps"] = np.int64(value)
     with w2.graph.as_default():
         fo.checkpoint.restore(fo.checkpoint.save(tmp_path / "e", both, [w2]), both, [w2])
-    assert [int(opt._waiting["steps"]) for opt in both.values()] == [7, 9]
+    assert [int(opt._restorable["steps"]) for opt in both.values()] == [7, 9]
     (w3,), third = fresh(Counting, "w")
     fo.checkpoint.restore(path, third, [w3])
     before = w3.numpy().tobytes()
