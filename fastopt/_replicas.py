@@ -64,9 +64,10 @@ def _zipped(strategy: Strategy, lists: Any) -> list[tuple[PerReplica, Any]]:
         replicas = [[pair for pair in pairs if pair[0] is not None] for pairs in replicas]
         if not _same_variables(replicas):
             raise _differ(replicas)
+    columns = [[gradient for gradient, _ in pairs] for pairs in replicas]
     return [
-        (PerReplica(gradient for gradient, _ in entry), entry[0][1])
-        for entry in zip(*replicas, strict=True)
+        (PerReplica(terms), var)
+        for terms, (_, var) in zip(zip(*columns, strict=True), replicas[0], strict=True)
     ]
 
 
@@ -81,14 +82,15 @@ def _same(value: Any, name: str) -> Any:
 
 def reduced(strategy: Strategy, pairs: Pairs) -> list[tuple[Any, Any]]:
     """Return the pairs with the gradients of all replicas added."""
+    several = strategy.num_replicas_in_sync > 1
     for position, pair in enumerate(pairs):
         gradient, var = _pairs.split(pair, position)
-        if strategy.num_replicas_in_sync > 1 and not isinstance(gradient, PerReplica | None):
+        if several and gradient is not None and not isinstance(gradient, PerReplica):
             raise ValueError(
                 f"_distributed_apply: the gradient of variable {_name(var)} must be PerReplica, one"
                 f" for each replica of {strategy!r}, got {type(gradient).__name__}"
             )
-    names = [f"the gradient of variable {_name(var)}" for _, var in pairs]
+    names = [getattr(var, "name", "") for _, var in pairs]
     sums = strategy.batch_reduce(ReduceOp.SUM, [gradient for gradient, _ in pairs], names)
     return [(gradient, var) for gradient, (_, var) in zip(sums, pairs, strict=True)]
 

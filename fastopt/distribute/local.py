@@ -188,7 +188,9 @@ class LocalReplicas(Strategy):
         # In the context of replica 0, whose eager mode, default graph and error state hold.
         return list(self._local_values(first.context.run(call)))
 
-    def _sum(self, terms: list[list[Gradient | None]], names: list[str]) -> list[Gradient | None]:
+    def _sum(
+        self, terms: list[Sequence[Gradient | None]], names: list[str]
+    ) -> list[Gradient | None]:
         return [reduction.total(each) for each in terms]
 
     def __repr__(self) -> str:

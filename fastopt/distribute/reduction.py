@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -17,8 +17,18 @@ Array = np.ndarray[Any, Any]
 Gradient = Array | IndexedSlices
 
 
-def read(terms: Sequence[Any], name: str) -> list[Gradient | None]:
+_KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def read(terms: Sequence[Any], name: str) -> Sequence[Gradient | None]:
     """Return the terms as arrays and slices that fit each other.
+
+    Parameters
+    ----------
+    terms : sequence
+        What the replicas have.
+    name : str
+        What it is for; may be empty.
 
     Raises
     ------
@@ -27,8 +37,11 @@ def read(terms: Sequence[Any], name: str) -> list[Gradient | None]:
     ValueError
         If their shapes differ.
     """
+    if _are_alike(terms):  # as nearly always
+        return terms
+    what = f"the value for {name!r}" if name else "the value"
     gradients = [
-        as_gradient(term, name=f"{name} of replica {replica}") for replica, term in enumerate(terms)
+        as_gradient(term, name=f"{what} of replica {replica}") for replica, term in enumerate(terms)
     ]
     whole: dict[tuple[int, ...], int] = {}
     rows: dict[tuple[int, ...], int] = {}
@@ -40,11 +53,11 @@ def read(terms: Sequence[Any], name: str) -> list[Gradient | None]:
         elif gradient is not None:
             rows.setdefault(gradient.shape[1:], replica)
             whole.setdefault(gradient.shape, replica)
-    for shapes, what in ((whole, "shape"), (rows, "rows of shape")):
+    for shapes, kind in ((whole, "shape"), (rows, "rows of shape")):
         if len(shapes) > 1:
             (one, first), (other, second) = list(shapes.items())[:2]
             raise ValueError(
-                f"{name} must have one shape on all replicas: on replica {first} it has {what}"
+                f"{what} must have one shape on all replicas: on replica {first} it has {kind}"
                 f" {one}, on replica {second} {other}"
             )
     return gradients
@@ -58,6 +71,8 @@ def total(terms: Sequence[Gradient | None]) -> Gradient | None:
     adds nothing; without any other the sum is None. 16-bit numbers are added in float32 and rounded
     once. The result may be one of the terms.
     """
+    if _are_alike(terms):
+        return terms[0] if len(terms) == 1 else np.asarray(add_n(list(terms), [False] * len(terms)))
     given = [term for term in terms if term is not None]
     dense = [term for term in given if not isinstance(term, IndexedSlices)]
     slices = [term for term in given if isinstance(term, IndexedSlices)]
@@ -75,6 +90,21 @@ def total(terms: Sequence[Gradient | None]) -> Gradient | None:
     for term in slices:
         scatter_add(sum_, term.astype(wide))
     return sum_.astype(dtype, copy=False)
+
+
+def _are_alike(terms: Sequence[Any]) -> TypeGuard[Sequence[Array]]:
+    """Say whether the terms are arrays that a kernel can add as they are."""
+    first = terms[0]
+    if type(first) is not np.ndarray or not first.flags.carray:
+        return False
+    dtype, shape = first.dtype, first.shape
+    return (dtype is _KERNEL_DTYPES[0] or dtype is _KERNEL_DTYPES[1]) and all(
+        type(term) is np.ndarray
+        and term.dtype is dtype
+        and term.shape == shape
+        and term.flags.carray
+        for term in terms[1:]
+    )
 
 
 def divided(gradient: Gradient | None, op: ReduceOp, count: int) -> Gradient | None:

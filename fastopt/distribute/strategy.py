@@ -84,7 +84,9 @@ class Strategy(ABC):
         """See `ReplicaContext.merge_call`. Called by every replica, in its own thread."""
 
     @abstractmethod
-    def _sum(self, terms: list[list[Gradient | None]], names: list[str]) -> list[Gradient | None]:
+    def _sum(
+        self, terms: list[Sequence[Gradient | None]], names: list[str]
+    ) -> list[Gradient | None]:
         """Return the sum over all replicas for each entry of a list.
 
         Parameters
@@ -93,7 +95,7 @@ class Strategy(ABC):
             For each entry its terms on the replicas of this process, which fit each other. An entry
             is ``None`` where a replica has nothing to add.
         names : list of str
-            What messages call the entries.
+            What the entries are for: names of variables, empty where there is none.
 
         Returns
         -------
@@ -168,7 +170,7 @@ class Strategy(ABC):
         values : sequence of PerReplica
             See `reduce`.
         names : sequence of str, optional
-            What messages call the values.
+            Names of what the values are for, which messages give.
 
         Returns
         -------
@@ -178,7 +180,7 @@ class Strategy(ABC):
         op = as_reduce_op(op, "op")
         if isinstance(state := current(), ReplicaContext):
             raise RuntimeError(f"reduce was called in {state!r}; use its all_reduce or merge_call")
-        called = ["the value"] * len(values) if names is None else list(names)
+        called = [""] * len(values) if names is None else list(names)
         terms = [
             reduction.read(self._local_values(value), name)
             for value, name in zip(values, called, strict=True)
@@ -335,7 +337,9 @@ class DefaultStrategy(Strategy):
             answer = merge_fn(self, *args, **kwargs)
         return self._local_values(answer)[0]
 
-    def _sum(self, terms: list[list[Gradient | None]], names: list[str]) -> list[Gradient | None]:
+    def _sum(
+        self, terms: list[Sequence[Gradient | None]], names: list[str]
+    ) -> list[Gradient | None]:
         return [term for (term,) in terms]
 
     def __repr__(self) -> str:
