@@ -17,7 +17,7 @@ SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE \
 help:
 	@echo "make demo   train a wide-and-deep model on the Census Income data"
 	@echo "make test   run all tests, with coverage"
-	@echo "make bench  measure speed"
+	@echo "make bench  measure speed against peers; first see CONTRIBUTING.md about PyTorch"
 	@echo "make lint   check style and types"
 	@echo "make build  build the wheel into dist/"
 	@echo "make clean  remove everything that was built, and $(VENV)"
@@ -29,8 +29,9 @@ demo: $(VENV)/installed
 test: $(VENV)/installed-test
 	$(RUN) -m pytest --cov=fastopt $(ARGS)
 
+# Two minutes: make bench ARGS=--quick. A part: make bench ARGS="sparse/adagrad --threads 1"
 bench: $(VENV)/installed-bench
-	$(RUN) bench $(ARGS)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) bench $(ARGS)
 
 lint: $(VENV)/installed-lint
 	$(RUN) -m ruff check

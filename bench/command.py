@@ -134,7 +134,8 @@ def _tell(row: Row, seconds: float) -> None:
     ratio, limit = markdown.ratio(row.times_best_peer), markdown.ratio(row.of_limit)
     best = row.peers[0].name if row.peers else "no peer"
     print(
-        f"[{seconds:5.0f} s] {row.work.name} @{row.threads}: {ratio} times {best}, {limit} of limit",
+        f"[{seconds:5.0f} s] {row.work.name} @{row.threads}: {ratio} times {best},"
+        f" {limit} of limit",
         file=sys.stderr,
         flush=True,
     )

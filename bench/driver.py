@@ -25,9 +25,7 @@ class WorkerDied(Exception):
     """The worker ended, or didn't answer in time."""
 
 
-def environment(
-    key: str, threads: int, checkout: bool, base: Mapping[str, str]
-) -> dict[str, str]:
+def environment(key: str, threads: int, checkout: bool, base: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a worker."""
     env = {name: value for name, value in base.items() if name not in UNSET}
     for name in ("OMP", "MKL", "OPENBLAS", "FASTOPT"):
@@ -46,9 +44,7 @@ class WorkFailed(Exception):
 class WorkerProcess:
     """A worker and the pipe to it."""
 
-    def __init__(
-        self, key: str, python: str, threads: int, checkout: bool, timeout: float
-    ) -> None:
+    def __init__(self, key: str, python: str, threads: int, checkout: bool, timeout: float) -> None:
         self.key = key
         self._timeout = timeout
         self._buffer = b""
@@ -121,7 +117,9 @@ class Measured:
     note: str = ""
 
 
-def plan_groups(sizes: Mapping[str, float], always: Iterable[str], budget: float) -> list[list[str]]:
+def plan_groups(
+    sizes: Mapping[str, float], always: Iterable[str], budget: float
+) -> list[list[str]]:
     """Split contestants so that each group, together with those in `always`, fits the memory.
 
     Parameters

@@ -48,10 +48,9 @@ def slower(
     """
     found = []
     for name, then in saved.items():
-        common = {peer: now[name][peer] / r for peer, r in then.items() if peer in now.get(name, {})}
+        here = now.get(name, {})
+        common = {peer: here[peer] / before for peer, before in then.items() if peer in here}
         if common and max(common.values()) < 1.0 - tolerance:
             peer = max(common, key=lambda p: common[p])
-            found.append(
-                f"{name}: {now[name][peer]:.3g} times as fast as {peer}, was {then[peer]:.3g}"
-            )
+            found.append(f"{name}: {here[peer]:.3g} times as fast as {peer}, was {then[peer]:.3g}")
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.peers import CANDIDATE
 from bench.summary import Entry, Row
 
 DASH = "–"
@@ -89,6 +88,10 @@ def table(rows: Sequence[Row]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def _megabytes(entry: Entry) -> str:
+    return DASH if entry.peak_extra_mb is None else f"{entry.peak_extra_mb:,.0f}"
+
+
 def _memory(rows: Sequence[Row]) -> str:
     """Return what a step takes on top of tables and gradients, for the scaling scenarios."""
     lines: list[Sequence[str]] = [("scenario", "fastopt, MB", "peers, MB"), ("---", "---:", "---")]
@@ -96,8 +99,8 @@ def _memory(rows: Sequence[Row]) -> str:
         if row.threads != min(r.threads for r in rows):
             continue
         ours = row.ours
-        own = DASH if ours is None or ours.peak_extra_mb is None else f"{ours.peak_extra_mb:,.0f}"
-        theirs = [f"{e.name} {e.peak_extra_mb:,.0f}" for e in row.peers if e.peak_extra_mb is not None]
+        own = DASH if ours is None else _megabytes(ours)
+        theirs = [f"{entry.name} {_megabytes(entry)}" for entry in row.peers]
         lines.append((row.work.name.split("/", 1)[1], own, "; ".join(theirs) or DASH))
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
@@ -109,13 +112,14 @@ def document(rows: Sequence[Row], context: dict[str, Any]) -> str:
         chosen = [row for row in rows if row.work.name.startswith(family + "/")]
         out.append(f"## {family.replace('_', ' ').capitalize()}\n\n{table(chosen)}")
         if family == "scaling":
-            out.append(f"Peak memory of a step, on top of what is held between steps:\n\n{_memory(chosen)}")
+            out.append("Peak memory of a step, on top of what is held between steps:\n")
+            out.append(_memory(chosen))
     notes = sorted(
         {
             f"- {entry.name}, {row.work.name}: {entry.note}"
             for row in rows
             for entry in row.absent
-            if entry.note and (entry.peer == CANDIDATE or "no " not in entry.note)
+            if entry.note
         }
     )
     if notes:

@@ -64,7 +64,9 @@ def _ratios(rows: Sequence[Row], path: Path, family: str) -> None:
                   markersize=9 if limit else 4)  # fmt: skip
     axes.axvline(1.0, color="grey", linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_yticks(range(len(shown)), [row.work.name.split("/", 1)[1] for row in shown], fontsize=6)
+    axes.set_yticks(
+        range(len(shown)), [row.work.name.split("/", 1)[1] for row in shown], fontsize=6
+    )
     axes.invert_yaxis()
     axes.set_xlabel(f"time, in times of fastopt's ({threads} threads); right of 1: slower")
     axes.set_title(family.replace("_", " "))
@@ -87,7 +89,9 @@ def _scaling(rows: Sequence[Row], path: Path) -> None:
             for entry in row.entries:
                 if entry.seconds is None or (row.threads != most and entry.peer != CANDIDATE):
                     continue
-                label = f"{entry.name}, {row.threads} thr." if entry.peer == CANDIDATE else entry.name
+                label = (
+                    f"{entry.name}, {row.threads} thr." if entry.peer == CANDIDATE else entry.name
+                )
                 lines[label].append((_grows(panel, row.work), entry.seconds * 1e3))
         for label, points in lines.items():
             x, y = zip(*sorted(points), strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.driver import Measured
 from bench.peers import CANDIDATE, LIMIT
-from bench.workloads import Workload, to_json
+from bench.workloads import Workload, from_json, to_json
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -143,7 +143,5 @@ def row_to_json(row: Row) -> dict[str, Any]:
 
 def row_from_json(record: dict[str, Any]) -> Row:
     """Return the row that `row_to_json` was given."""
-    from bench.workloads import from_json
-
     entries = tuple(Entry(**entry) for entry in record["entries"])
     return Row(from_json(record["work"]), record["threads"], entries)

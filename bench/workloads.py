@@ -149,9 +149,7 @@ class Lookup(Workload):
     def describe(self) -> str:
         bag = f" in weighted bags of {self.bag}" if self.bag > 1 else ""
         way = ", forward and gradient of the table" if self.task == "pooled_gradient" else ""
-        return (
-            f"{self.lookups:,} {self.ids} look-ups{bag}, table {self.rows:,} x {self.width}{way}"
-        )
+        return f"{self.lookups:,} {self.ids} look-ups{bag}, table {self.rows:,} x {self.width}{way}"
 
 
 @dataclasses.dataclass(frozen=True)

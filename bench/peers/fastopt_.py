@@ -170,7 +170,7 @@ def _clicks(work: Clicks) -> Contestant:
     with fo.Graph().as_default():
         table = fo.Variable(task.tables(), copy=False, name="tables")
         layers = [(fo.Variable(w), fo.Variable(b)) for w, b in task.layers()]
-    ours = fo.AdagradOptimizer(models.LEARNING_RATE)
+    ours = fo.AdagradOptimizer(models.LEARNING_RATE, models.INITIAL_ACCUMULATOR)
     flat = work.columns * work.width
     turn = itertools.cycle(range(models.BATCHES))
     batches = [task.batch(k) for k in range(models.BATCHES + 1)]
@@ -192,14 +192,14 @@ def _clicks(work: Clicks) -> Contestant:
         ids, dense, labels = batches[models.BATCHES]
         return models.log_loss(labels, np.asarray(logits(ids, dense)))
 
-    return Contestant(step, loss=loss, steps_to_loss=5 * models.BATCHES)
+    return Contestant(step, loss=loss, steps_to_loss=models.BATCHES)
 
 
 def _linear(work: LinearFtrl) -> Contestant:
     task = models.LinearTask(work)
     with fo.Graph().as_default():
         w = fo.Variable(np.zeros(work.features, np.float32))
-    ours = fo.FtrlOptimizer(models.FTRL_RATE)
+    ours = fo.FtrlOptimizer(models.FTRL_RATE, initial_accumulator_value=models.FTRL_ACCUMULATOR)
     indptr = np.arange(work.batch + 1) * work.per_row
     ones = np.ones(work.batch * work.per_row, np.float32)
     shape = (work.batch, work.features)
@@ -216,14 +216,14 @@ def _linear(work: LinearFtrl) -> Contestant:
             )
         )
 
-    return Contestant(step, loss=lambda: task.loss(w.value), steps_to_loss=5 * models.BATCHES)
+    return Contestant(step, loss=lambda: task.loss(w.value), steps_to_loss=models.BATCHES)
 
 
 def _factorisation(work: Factorisation) -> Contestant:
     task = models.RatingTask(work)
     with fo.Graph().as_default():
         users, items = (fo.Variable(x, copy=False) for x in task.factors())
-    ours = fo.AdagradOptimizer(models.LEARNING_RATE)
+    ours = fo.AdagradOptimizer(models.LEARNING_RATE, models.INITIAL_ACCUMULATOR)
     batches = [task.batch(k) for k in range(models.BATCHES)]
     turn = itertools.cycle(batches)
 
@@ -239,7 +239,7 @@ def _factorisation(work: Factorisation) -> Contestant:
     return Contestant(
         step,
         loss=lambda: task.loss(users.value, items.value),
-        steps_to_loss=5 * models.BATCHES,
+        steps_to_loss=models.BATCHES,
     )
 
 
@@ -258,7 +258,7 @@ def _word2vec(work: Word2vec) -> Contestant:
         def loss() -> Any:
             of_center = fo.embedding_lookup(vectors, center)
             of_word = fo.embedding_lookup(contexts, candidates)
-            logits = np.matmul(of_word, of_center[:, :, None])[:, :, 0]
+            logits = np.einsum("nd,nkd->nk", of_center, of_word)
             return np.sum(fo.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
 
         ours.minimize(loss)
@@ -275,6 +275,4 @@ def _word2vec(work: Word2vec) -> Contestant:
                 center = centers[k : k + work.batch]
                 learn(center, candidates[k : k + work.batch], labels[: len(center)])
 
-    return Contestant(
-        step, loss=lambda: task.loss(vectors.value, contexts.value), steps_to_loss=1
-    )
+    return Contestant(step, loss=lambda: task.loss(vectors.value, contexts.value), steps_to_loss=1)

@@ -117,4 +117,4 @@ def _clicks(work: Clicks, rule: str) -> Contestant:
         with torch.no_grad():
             return models.log_loss(labels.numpy(), logits(columns, dense).numpy())
 
-    return Contestant(step, loss=loss, steps_to_loss=5 * models.BATCHES)
+    return Contestant(step, loss=loss, steps_to_loss=models.BATCHES)

@@ -94,6 +94,7 @@ def _dense(work: Dense, threads: int) -> Contestant:
 
 def _best_distance(step: Callable[[int], object]) -> Callable[[], object]:
     """Return the step at the distance of prefetching that is quickest here."""
+
     def seconds(ahead: int) -> float:
         taken = []
         for _ in range(3):

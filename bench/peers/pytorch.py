@@ -224,7 +224,7 @@ def _clicks(work: Clicks, merged: bool) -> Contestant:
         with torch.no_grad():
             return models.log_loss(labels.numpy(), logits(columns, dense).numpy())
 
-    return Contestant(step, loss=loss, steps_to_loss=5 * models.BATCHES)
+    return Contestant(step, loss=loss, steps_to_loss=models.BATCHES)
 
 
 def _factorisation(work: Factorisation) -> Contestant:
@@ -247,4 +247,4 @@ def _factorisation(work: Factorisation) -> Contestant:
     def loss() -> float:
         return task.loss(users.weight.detach().numpy(), items.weight.detach().numpy())
 
-    return Contestant(step, loss=loss, steps_to_loss=5 * models.BATCHES)
+    return Contestant(step, loss=loss, steps_to_loss=models.BATCHES)

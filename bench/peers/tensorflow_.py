@@ -195,15 +195,13 @@ def _clicks(work: Clicks, merged: bool) -> Contestant:
         columns, dense, labels = batches[-1]
         return models.log_loss(labels.numpy(), logits(columns, dense).numpy())
 
-    return Contestant(
-        lambda: train(*next(turn)), loss=loss, steps_to_loss=5 * models.BATCHES
-    )
+    return Contestant(lambda: train(*next(turn)), loss=loss, steps_to_loss=models.BATCHES)
 
 
 def _linear(work: LinearFtrl) -> Contestant:
     task = models.LinearTask(work)
     w = tf.Variable(tf.zeros([work.features, 1]))
-    theirs = v1.FtrlOptimizer(models.FTRL_RATE)
+    theirs = v1.FtrlOptimizer(models.FTRL_RATE, initial_accumulator_value=models.FTRL_ACCUMULATOR)
     shape = [work.batch, work.per_row]
     rows, positions = np.indices(shape)
     at = np.stack([rows.reshape(-1), positions.reshape(-1)], 1)
@@ -224,7 +222,7 @@ def _linear(work: LinearFtrl) -> Contestant:
     return Contestant(
         lambda: train(*next(turn)),
         loss=lambda: task.loss(w.numpy()),
-        steps_to_loss=5 * models.BATCHES,
+        steps_to_loss=models.BATCHES,
     )
 
 
@@ -246,5 +244,5 @@ def _factorisation(work: Factorisation) -> Contestant:
     return Contestant(
         lambda: train(*next(turn)),
         loss=lambda: task.loss(users.numpy(), items.numpy()),
-        steps_to_loss=5 * models.BATCHES,
+        steps_to_loss=models.BATCHES,
     )
