@@ -392,7 +392,11 @@ def scale_loss(loss: Any, scale: float) -> Any:
 
 
 def unscale_gradients(
-    gradients: Iterable[Any], scale: float, dtype: np.dtype[Any] | type | None = None
+    gradients: Iterable[Any],
+    scale: float,
+    dtype: np.dtype[Any] | type | None = None,
+    *,
+    widen: bool = False,
 ) -> list[Gradient | None]:
     """Return the gradients times the reciprocal of the scale.
 
@@ -408,6 +412,8 @@ def unscale_gradients(
     dtype : dtype, optional
         What the gradients are to be returned in; float32 keeps what float16 cannot hold, for
         weights with a float32 master copy. By default their own dtype.
+    widen : bool, default False
+        Return gradients of 16 bits in float32, others in their own dtype, if no `dtype` is given.
 
     Returns
     -------
@@ -421,7 +427,8 @@ def unscale_gradients(
     """
     factor = 1.0 / float(scale)
     return [
-        None if gradient is None else _unscaled(gradient, factor, dtype) for gradient in gradients
+        None if gradient is None else _unscaled(gradient, factor, dtype, widen)
+        for gradient in gradients
     ]
 
 
@@ -478,12 +485,14 @@ def apply_if_finite(
     return apply() if should_apply else skip()
 
 
-def _unscaled(gradient: Any, factor: float, dtype: Any) -> Gradient:
+def _unscaled(gradient: Any, factor: float, dtype: Any, widen: bool) -> Gradient:
     if not isinstance(gradient, np.ndarray | IndexedSlices):
         read = as_gradient(gradient)
         assert read is not None
         gradient = read
     target = gradient.dtype if dtype is None else np.dtype(dtype)
+    if widen and dtype is None and gradient.dtype.itemsize < 4:
+        target = np.dtype(np.float32)
     if isinstance(gradient, IndexedSlices):
         if gradient.dtype.itemsize < 4:
             gradient = gradient.astype(np.float32).coalesce()

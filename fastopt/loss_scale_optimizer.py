@@ -73,7 +73,8 @@ class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
     ) -> list[tuple[Any, Any]]:
         """Compute the gradients of the scaled loss, and unscale them.
 
-        The scale is read once, when this is called. See :meth:`Optimizer.compute_gradients`.
+        The scale is read once, when this is called. Gradients of 16 bits are returned in float32,
+        where they don't vanish. See :meth:`Optimizer.compute_gradients`.
         """
         scale = float(self._loss_scale())
         pairs = super().compute_gradients(
@@ -84,7 +85,7 @@ class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
             colocate_gradients_with_ops,
             grad_loss,
         )
-        gradients = unscale_gradients([gradient for gradient, _ in pairs], scale)
+        gradients = unscale_gradients([gradient for gradient, _ in pairs], scale, widen=True)
         return [(gradient, var) for gradient, (_, var) in zip(gradients, pairs, strict=True)]
 
     def apply_gradients(

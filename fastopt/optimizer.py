@@ -67,8 +67,9 @@ class Optimizer(SlotKeeper):
        instead, sums repeated rows first;
     4. ``_finish(update_ops, name)``, once.
 
-    Gradients arrive as arrays of the variable's dtype and shape, to be read only; the rows of
-    slices are within the variable. Variables are changed by ``var.assign`` and its relatives.
+    Gradients arrive as arrays of the variable's shape and dtype (float32 where that is float16 or
+    bfloat16), to be read only; the rows of slices are within the variable. Variables are changed by
+    ``var.assign``, ``var.scatter_add`` and their relatives.
 
     Rules written for TensorFlow 2 name the hooks ``_resource_apply_dense(grad, var)``,
     ``_resource_apply_sparse(values, var, indices)`` and
@@ -288,7 +289,8 @@ class Optimizer(SlotKeeper):
                 [traced.loss], traced.xs, [traced.grad_loss], (), traced.aggregation_method
             )
             if scale is not None:
-                gradients = unscale_gradients(gradients, scale)
+                # What vanishes in 16 bits without a scale would vanish again.
+                gradients = unscale_gradients(gradients, scale, widen=True)
             pairs = list(zip(gradients, traced.xs, strict=True))
         self._assert_valid_dtypes([x for gradient, x in pairs if gradient is not None])
         return pairs

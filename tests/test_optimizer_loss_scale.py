@@ -53,6 +53,29 @@ def test_the_backward_pass_sees_the_scaled_loss() -> None:
         assert gradient[0] == expected
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gradients_of_float16_variables_are_unscaled_in_float32(
+    wrapped: bool, sparse: bool
+) -> None:
+    """In float16 they would vanish after all."""
+    tiny = np.float16(2.0**-15)
+    w = fo.Variable(np.ones((3, 1), np.float16), name="w")
+    opt: fo.Optimizer = fo.GradientDescentOptimizer(1.0, loss_scale=None if wrapped else 2**15)
+    if wrapped:
+        opt = fo.MixedPrecisionLossScaleOptimizer(opt, 2**15)
+
+    def loss() -> Any:
+        return np.sum((fo.embedding_lookup(w, [1, 2, 1]) if sparse else w * 1) * tiny * tiny)
+
+    ((gradient, _),) = opt.compute_gradients(loss)
+    assert gradient.dtype == np.float32
+    dense = gradient.to_dense() if sparse else gradient
+    np.testing.assert_array_equal(
+        dense.ravel(), 2.0**-30 * np.array([0.0, 2.0, 1.0] if sparse else [1.0, 1.0, 1.0])
+    )
+
+
 def test_slices_keep_their_rows_and_none_its_place() -> None:
     table, other = fo.Variable(np.ones((4, 2)), name="table"), variable()
     opt = fo.GradientDescentOptimizer(0.1, loss_scale=4)
