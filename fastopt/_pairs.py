@@ -1,8 +1,8 @@
 """The border of `apply_gradients`: a caller's pairs, checked before anything is changed.
 
 Everything here only looks. What comes out is fit for kernels and hooks: gradients of the variable's
-dtype and shape, rows within bounds, in memory that no update of this call writes to; variables
-whose storage is writable and shared by no other variable of the call.
+shape and dtype (float32 for 16 bits), rows within bounds, in memory that no update of this call
+writes to; variables whose storage is writable and shared by no other variable of the call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import shown
+from fastopt._arrays import compute_dtype, shown
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import Tensor
 from fastopt.constraints import acts_on_rows
@@ -255,7 +255,8 @@ def require_step(global_step: Any) -> None:
 def _floating(var: Variable) -> np.dtype[Any] | None:
     # A gradient for integers is refused later, with the variable's name; here it must only be
     # readable.
-    return var.dtype if var.dtype.kind not in "iub" else None
+    # Gradients of 16-bit variables are summed, and applied, in float32.
+    return compute_dtype(var.dtype) if var.dtype.kind not in "iub" else None
 
 
 def _byte_range(array: Array) -> tuple[int, int]:

@@ -25,6 +25,7 @@ cimport numpy as cnp
 
 from ._deferred cimport Constants, Decay, DecayPtr, Deferred, Ledger, make_constants
 from ._dispatch cimport functions
+from ._half cimport half_type
 from ._pool cimport num_threads, parallel_for, task_fn
 from ._typedefs cimport FASTOPT_MAX_SCALARS, rule_entry, run_table
 
@@ -44,6 +45,8 @@ cdef extern from "sparse.hpp" namespace "fastopt" nogil:
         int type
         const rule_entry* rule
         bint every_row
+        char* half
+        int half_type
         Deferred* deferred
 
     cdef cppclass SparseUpdate:
@@ -59,6 +62,7 @@ cdef extern from "sparse.hpp" namespace "fastopt" nogil:
         int64_t rows_touched(parallel_fn parallel, int threads) noexcept
 
 cdef enum:
+    HALF_BLOCK = 1 << 11    # elements of a master updated while they are in the first cache
     CHUNK = 1 << 14         # elements of a task; the same for every number of threads
     ALONE = 1 << 16         # elements below which the caller works alone
     KEEP_GIL = 1 << 12      # elements below which giving up the GIL costs more than the work
@@ -146,6 +150,10 @@ cdef class Plan:
     ledgers : list of (Ledger or None), optional
         One for each variable, of the same arrays. Where there is one, what such rows miss is made
         up for later, whatever `untouched` says.
+    halves : list of (ndarray or None), optional
+        The weights in float16 or bfloat16, where ``arrays`` has a float32 master of them. The
+        update is made on the master and rounded. Where a master doesn't round to the weight, which
+        somebody has changed then, it takes the weight's value first. Not with a ledger.
 
     Raises
     ------
@@ -182,7 +190,7 @@ cdef class Plan:
 
     def __cinit__(
         self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip",
-        list ledgers=None,
+        list ledgers=None, list halves=None,
     ):
         cdef Py_ssize_t k, n = len(keys), n_segments = 0, n_dims = 0
         cdef int s
@@ -194,6 +202,10 @@ cdef class Plan:
             raise ValueError(f"{n} keys, {len(ledgers)} ledgers")
         if not len(arrays) == len(slots) == n:
             raise ValueError(f"{n} keys, {len(arrays)} arrays and {len(slots)} tuples of slots")
+        if halves is None:
+            halves = [None] * n
+        if len(halves) != n:
+            raise ValueError(f"{n} keys and {len(halves)} halves")
         if untouched not in ("skip", "update"):
             raise ValueError(f'untouched must be "skip" or "update", not {untouched!r}')
         self.rule = NULL
@@ -212,7 +224,7 @@ cdef class Plan:
         self.stale = True
         self.state = FREE
         self.parts = <Part*>calloc(n + 1, sizeof(Part))
-        self.spans = <Span*>calloc(n * (1 + self.rule.n_slots) + 1, sizeof(Span))
+        self.spans = <Span*>calloc(n * (2 + self.rule.n_slots) + 1, sizeof(Span))
         self.scalars32 = <float*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(float))
         self.scalars64 = <double*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(double))
         self.ledgers = <Py_ssize_t*>calloc(n + 1, sizeof(Py_ssize_t))
@@ -254,6 +266,13 @@ cdef class Plan:
             self.life.arrays.append(array)
             self.shapes.append(arrays[k].shape)
             spans.append((<uintptr_t>part.table.w, part.nbytes))
+            if halves[k] is not None:
+                if ledgers[k] is not None:
+                    raise ValueError(f"half {k} has a ledger, which knows masters only")
+                part.table.half_type = half_type(halves[k], array, f"half {k}")
+                part.table.half = <char*>cnp.PyArray_DATA(<cnp.ndarray>halves[k])
+                self.life.arrays.append(halves[k])
+                spans.append((<uintptr_t>part.table.half, part.nbytes // 2))
             for s, slot in enumerate(slots[k]):
                 array_type(slot, f"slot {RULES[rule].slots[s]!r} of array {k}")
                 if slot.dtype != arrays[k].dtype or slot.shape != arrays[k].shape:
@@ -654,6 +673,21 @@ cdef class Plan:
         return self.scalars64 + k * self.scalar_stride
 
     cdef inline void run_elements(
+        self, Part* part, Py_ssize_t k, Py_ssize_t lo, Py_ssize_t hi
+    ) noexcept nogil:
+        cdef Py_ssize_t end
+        cdef int half = part.table.half_type
+        if part.table.half == NULL:
+            self.run_rule(part, k, lo, hi)
+            return
+        while lo < hi:
+            end = min(lo + HALF_BLOCK, hi)
+            functions().refresh[half](part.table.w + lo * 4, part.table.half + lo * 2, end - lo)
+            self.run_rule(part, k, lo, end)
+            functions().narrow[half](part.table.half + lo * 2, part.table.w + lo * 4, end - lo)
+            lo = end
+
+    cdef inline void run_rule(
         self, Part* part, Py_ssize_t k, Py_ssize_t lo, Py_ssize_t hi
     ) noexcept nogil:
         cdef void* slots[8]

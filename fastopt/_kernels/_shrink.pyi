@@ -1,3 +1,5 @@
 from typing import Any
 
-def shrink(array: Any, rate: float, rows: Any = None, others: bool = False) -> None: ...
+def shrink(
+    array: Any, rate: float, rows: Any = None, others: bool = False, half: Any = None
+) -> None: ...

@@ -14,6 +14,8 @@ import numpy as np
 
 cimport numpy as cnp
 
+from ._dispatch cimport functions
+from ._half cimport half_type
 from ._pool cimport num_threads, parallel_for
 
 cnp.import_array()
@@ -33,6 +35,8 @@ ctypedef enum Which:
 
 ctypedef struct shrink_job:
     char* a
+    char* half         # of which a is the float32 master; or NULL
+    int half_type
     int type
     double rate
     Py_ssize_t n_rows
@@ -56,10 +60,17 @@ cdef void shrink_f64(double* a, double rate, Py_ssize_t n) noexcept nogil:
 
 
 cdef void shrink_range(shrink_job* job, Py_ssize_t lo, Py_ssize_t hi) noexcept nogil:
-    if job.type == cnp.NPY_FLOAT:
-        shrink_f32(<float*>job.a + lo * job.width, <float>job.rate, (hi - lo) * job.width)
+    cdef Py_ssize_t n = (hi - lo) * job.width
+    cdef float* master
+    if job.half != NULL:
+        master = <float*>job.a + lo * job.width
+        functions().refresh[job.half_type](master, job.half + 2 * lo * job.width, n)
+        shrink_f32(master, <float>job.rate, n)
+        functions().narrow[job.half_type](job.half + 2 * lo * job.width, master, n)
+    elif job.type == cnp.NPY_FLOAT:
+        shrink_f32(<float*>job.a + lo * job.width, <float>job.rate, n)
     else:
-        shrink_f64(<double*>job.a + lo * job.width, job.rate, (hi - lo) * job.width)
+        shrink_f64(<double*>job.a + lo * job.width, job.rate, n)
 
 
 cdef void shrink_task(void* context, Py_ssize_t task) noexcept nogil:
@@ -87,7 +98,7 @@ cdef void shrink_task(void* context, Py_ssize_t task) noexcept nogil:
         shrink_range(job, lo, hi)
 
 
-def shrink(array, double rate, rows=None, bint others=False):
+def shrink(array, double rate, rows=None, bint others=False, half=None):
     """Shrink an array, or rows of it, by ``1 - rate``.
 
     Parameters
@@ -100,6 +111,8 @@ def shrink(array, double rate, rows=None, bint others=False):
         The rows: ascending, each once. Default: all.
     others : bool
         Shrink the rows that are not listed instead.
+    half : ndarray, optional
+        The same numbers in float16 or bfloat16, of which `array` is the float32 master.
     """
     cdef shrink_job job
     cdef cnp.ndarray table, listed
@@ -126,6 +139,10 @@ def shrink(array, double rate, rows=None, bint others=False):
         job.n_listed = cnp.PyArray_DIM(listed, 0)
         job.which = OTHERS if others else LISTED
     job.a = <char*>cnp.PyArray_DATA(table)
+    job.half = NULL
+    if half is not None:
+        job.half_type = half_type(half, array, "half")
+        job.half = <char*>cnp.PyArray_DATA(<cnp.ndarray>half)
     job.rate = rate
     job.task_rows = max(<Py_ssize_t>1, CHUNK // max(<Py_ssize_t>1, job.width))
     with nogil:

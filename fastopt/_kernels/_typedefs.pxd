@@ -37,3 +37,6 @@ cdef extern from "table.h" nogil:
             Py_ssize_t n,
         ) noexcept nogil
         double (*squares[2])(const void* a, Py_ssize_t n) noexcept nogil
+        void (*widen[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
+        void (*narrow[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
+        void (*refresh[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil

@@ -22,6 +22,8 @@ struct Table {
   int type;            // 0: float32, 1: float64
   const rule_entry* rule;
   bool every_row;  // rows without look-ups are updated too, with a gradient of 0
+  char* half;      // the weights in 16 bits, of which w is the float32 master; or null
+  int half_type;   // 0: float16, 1: bfloat16
   Deferred* deferred;  // or null: what rows without look-ups miss is made up for later
 };
 
@@ -63,6 +65,8 @@ class SparseUpdate {
     h_ = scalars;
     run_ = table.rule->run[table.type];
     add_ = functions->add[table.type];
+    refresh_ = functions->refresh[table.half_type];
+    narrow_ = functions->narrow[table.half_type];
     item_size_ = table.type == 0 ? sizeof(float) : sizeof(double);
     row_size_ = table.width * item_size_;
     ahead_ = row_size_ <= 64 ? 64 : row_size_ <= 256 ? 32 : row_size_ <= 512 ? 16 : 8;
@@ -118,6 +122,7 @@ class SparseUpdate {
   }
   void prefetch_row(std::int64_t row) const noexcept {
     prefetch(table_->w + row * row_size_);
+    if (table_->half != nullptr) prefetch(table_->half + row * row_size_ / 2);
     for (int s = 0; s < table_->n_slots; ++s) prefetch(table_->slots[s] + row * row_size_);
     if (table_->deferred != nullptr) __builtin_prefetch(table_->deferred->last_of(row), 0, 2);
   }
@@ -131,7 +136,11 @@ class SparseUpdate {
   void run_at(std::int64_t offset, const void* g, std::int64_t n) const noexcept {
     void* slots[FASTOPT_MAX_SLOTS];
     for (int s = 0; s < table_->n_slots; ++s) slots[s] = table_->slots[s] + offset;
-    run_(table_->w + offset, g, slots, h_, n);
+    char* w = table_->w + offset;
+    char* half = table_->half == nullptr ? nullptr : table_->half + offset / 2;
+    if (half != nullptr) refresh_(w, half, n);
+    run_(w, g, slots, h_, n);
+    if (half != nullptr) narrow_(half, w, n);
   }
 
   // Rule over one row, by blocks of columns: a sum of duplicates fits the buffer.
@@ -222,6 +231,7 @@ class SparseUpdate {
     for (int s = 0; s < table_->n_slots; ++s) slots[s] = stage[2 + s];
     const std::int64_t width = table_->width;
     const std::int64_t capacity = kStage / std::max<std::int64_t>(1, width);
+    std::uint16_t half[kStage];
     std::int64_t rows[kStage];
     std::int64_t n_unique = 0, staged = 0;
     for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
@@ -237,6 +247,7 @@ class SparseUpdate {
       }
       rows[staged] = static_cast<std::int64_t>(row);
       copy(w + at, element<T>(table_->w, row), width);
+      if (table_->half != nullptr) copy(half + at, half_row(row), width);
       for (int s = 0; s < table_->n_slots; ++s) {
         copy(stage[2 + s] + at, element<T>(table_->slots[s], row), width);
       }
@@ -247,9 +258,12 @@ class SparseUpdate {
       }
       ++n_unique;
       if (++staged < capacity && k < n) continue;
+      if (table_->half != nullptr) refresh_(w, half, staged * width);
       run_(w, g, slots, h_, staged * width);
+      if (table_->half != nullptr) narrow_(half, w, staged * width);
       for (std::int64_t r = 0; r < staged; ++r) {
         copy(element<T>(table_->w, rows[r]), w + r * width, width);
+        if (table_->half != nullptr) copy(half_row(rows[r]), half + r * width, width);
         for (int s = 0; s < table_->n_slots; ++s) {
           copy(element<T>(table_->slots[s], rows[r]), stage[2 + s] + r * width, width);
         }
@@ -261,6 +275,9 @@ class SparseUpdate {
   template <class T>
   T* element(char* base, std::int64_t row) const noexcept {
     return reinterpret_cast<T*>(base + row * row_size_);
+  }
+  std::uint16_t* half_row(std::int64_t row) const noexcept {
+    return reinterpret_cast<std::uint16_t*>(table_->half) + row * table_->width;
   }
   template <class T>
   static void copy(T* to, const T* from, std::int64_t n) noexcept {
@@ -321,6 +338,8 @@ class SparseUpdate {
   const void* h_ = nullptr;
   run_fn run_ = nullptr;
   void (*add_)(void*, const void*, const void*, std::ptrdiff_t) = nullptr;
+  void (*refresh_)(void*, const void*, std::ptrdiff_t) = nullptr;
+  void (*narrow_)(void*, const void*, std::ptrdiff_t) = nullptr;
   std::int64_t item_size_ = 0, row_size_ = 0, ahead_ = 0, lines_ = 0;
   struct Free {
     void operator()(void* p) const noexcept { std::free(p); }

@@ -5,6 +5,7 @@
 
 #define FASTOPT_TABLE_CAPSULE "fastopt._kernels.run_table"
 #define FASTOPT_N_TYPES 2 /* 0: float32, 1: float64 */
+#define FASTOPT_N_HALVES 2 /* 0: float16, 1: bfloat16 */
 #define FASTOPT_MAX_SLOTS 8
 #define FASTOPT_MAX_SCALARS 16
 
@@ -37,4 +38,9 @@ typedef struct {
                                    int n_moments, ptrdiff_t n);
   /* sum of squares in float64, in an order that depends on n alone */
   double (*squares[FASTOPT_N_TYPES])(const void* a, ptrdiff_t n);
+  /* 16 bits to float32 and back, rounded to nearest, ties to even */
+  void (*widen[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
+  void (*narrow[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
+  /* out = a, widened, but where out rounds to a it stays */
+  void (*refresh[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
 } run_table;

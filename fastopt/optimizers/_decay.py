@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,14 @@ from fastopt.indexed_slices import IndexedSlices
 from fastopt.variable import Variable
 
 WEIGHT_DECAY = Real(ge=0)
+
+
+class Weights(NamedTuple):
+    """What a rule works on: a variable's storage, or the float32 master of 16-bit storage."""
+
+    array: np.ndarray[Any, Any]
+    half: np.ndarray[Any, Any] | None
+
 
 # Scalars of the rule and rate of decay, by id of the variables that have settings of their own.
 Own = Mapping[int, tuple[tuple[float, ...], float]]
@@ -44,12 +52,12 @@ class Decay:
         rate: float = values["weight_decay"]
         return rate * values["learning_rate"] if self.times_learning_rate else rate
 
-    def apply(self, gradient: Any, var: Variable, rate: float) -> None:
+    def apply(self, gradient: Any, var: Variable, rate: float, weights: Weights) -> None:
         """Let the weights of one variable decay, each once."""
+        rows = None
         if self.listed_rows_only and isinstance(gradient, IndexedSlices):
-            shrink(var._storage, rate, listed_rows(gradient, var))
-        else:
-            shrink(var._storage, rate)
+            rows = listed_rows(gradient, var)
+        shrink(weights.array, rate, rows, half=weights.half)
 
 
 def listed_rows(slices: IndexedSlices, var: Variable) -> np.ndarray[Any, Any]:

@@ -1,5 +1,8 @@
 """`KernelOptimizer`: optimizers whose update is a rule of the kernels.
 
+A variable of 16 bits is updated in float32: the slot "master" holds its weights as float32, with
+the bits that 16 don't hold, and is what the rule works on; the variable is the master, rounded.
+
 A class names its hyperparameters with their constraints, its slots, its rule, and the scalars of a
 step. All else is here, and the same for every rule.
 
@@ -13,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from fastopt import _pairs
-from fastopt._arrays import shown
+from fastopt._arrays import compute_dtype, is_half, shown
 from fastopt._batch import Batch, HookBatch
 from fastopt._kernels import _memory
+from fastopt._kernels._half import widen
 from fastopt._kernels._plan import Plan
 from fastopt._kernels.rules import RULES
 from fastopt._pairs import Pair
@@ -31,7 +36,7 @@ from fastopt.graph import Graph
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer, advance
-from fastopt.optimizers._decay import WEIGHT_DECAY, Decay, Own
+from fastopt.optimizers._decay import WEIGHT_DECAY, Decay, Own, Weights
 from fastopt.optimizers._plans import PlanBatch, Plans, RepeatedBatch, rounds
 from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
@@ -39,7 +44,7 @@ from fastopt.variable import Variable
 Array = np.ndarray[Any, Any]
 Scalars = tuple[float, ...]
 
-_KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+_MASTER = "master"
 _MOST_PLANS = 16  # of one key; enough for as many threads to apply at once without making new ones
 _NONE: list[PlanBatch] = []
 _HOOKS = (
@@ -242,11 +247,14 @@ class KernelOptimizer(Optimizer):
                     fill = self._hyperparameters[fill]
 
                 def make(var: Variable = var, place: int = place, fill: Any = fill) -> Array:
-                    array = _memory.empty(var.shape, var.dtype, place)
+                    array = _memory.empty(var.shape, compute_dtype(var.dtype), place)
                     array.fill(fill)
                     return array
 
                 self._slot(var, slot.name, op_name or self._name, make)
+            if is_half(var.dtype):
+                op_name = f"{self._name}_master"
+                self._slot(var, _MASTER, op_name, partial(widen, var._storage))
 
     def _prepare(self) -> None:
         call = self._call
@@ -342,7 +350,7 @@ class KernelOptimizer(Optimizer):
             for gradient, var in pairs:
                 rate = own[id(var)][1] if id(var) in own else common
                 if rate:
-                    self._decay.apply(gradient, var, rate)
+                    self._decay.apply(gradient, var, rate, self._weights(var))
         if own:
             plan.run([own[id(var)][0] if id(var) in own else scalars for _, var in pairs])
         else:
@@ -388,8 +396,16 @@ class KernelOptimizer(Optimizer):
             tuple(self._slots[name][var]._storage for name in RULES[rule].slots)
             for var in variables
         ]
-        storages = [var._storage for var in variables]
-        plan = Plan(rule, variables, storages, slots, IndexedSlices, self._untouched)
+        arrays, halves = zip(*map(self._weights, variables), strict=True)
+        plan = Plan(
+            rule,
+            variables,
+            list(arrays),
+            slots,
+            IndexedSlices,
+            self._untouched,
+            halves=list(halves),
+        )
         self._plans.setdefault(key, [])
         batch = PlanBatch(plan, variables, self._plans)
         if not batch.bind(pairs):
@@ -399,6 +415,12 @@ class KernelOptimizer(Optimizer):
                 f" {[(var.dtype, var.shape) for var in variables]}"
             )
         return batch
+
+    def _weights(self, var: Variable) -> Weights:
+        """Return the numbers that the rule works on."""
+        if is_half(var.dtype):
+            return Weights(self._slots[_MASTER][var]._storage, var._storage)
+        return Weights(var._storage, None)
 
     def _apply_alone(self, grad: Any, var: Variable) -> None:
         """Update one variable: what a hook does when it is called by itself."""
@@ -411,11 +433,6 @@ class KernelOptimizer(Optimizer):
     def _require_updatable(self, variables: Sequence[Variable]) -> None:
         super()._require_updatable(variables)
         for var in variables:
-            if var.dtype not in _KERNEL_DTYPES:
-                raise TypeError(
-                    f"{type(self).__name__} updates variables of float32 and float64, variable"
-                    f" {var.name!r} has dtype {var.dtype}"
-                )
             for slot in self._slot_table:
                 if isinstance(slot.initial, str):
                     self._require_initial(slot, slot.initial, var)
@@ -425,11 +442,12 @@ class KernelOptimizer(Optimizer):
         constraint = self._constraints[hyperparameter]
         assert isinstance(constraint, Real)
         value = self._hyperparameters[hyperparameter]
+        dtype = compute_dtype(var.dtype)
         with np.errstate(over="ignore", under="ignore"):
-            rounded = var.dtype.type(value)
+            rounded = dtype.type(value)
         if not constraint.holds(float(rounded)):
             raise ValueError(
-                f"{type(self).__name__}: {hyperparameter} {value!r} is {rounded!r} in {var.dtype},"
+                f"{type(self).__name__}: {hyperparameter} {value!r} is {rounded!r} in {dtype},"
                 f" the dtype of variable {var.name!r}, but must be {constraint}"
             )
 

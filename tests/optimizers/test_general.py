@@ -67,10 +67,6 @@ def bad_calls() -> dict[str, tuple[Callable[[Any], Any], type[Exception]]]:
             lambda var: (np.ones(2), fo.Variable(np.array([1, 2]), name="n")),
             ValueError,
         ),
-        "variable of half precision": (
-            lambda var: (np.ones(2), fo.Variable(np.ones(2, np.float16), name="h")),
-            TypeError,
-        ),
         "shared memory": (
             lambda var: (np.ones(2), fo.Variable(var._storage[1], copy=False, name="part")),
             ValueError,

@@ -1,0 +1,95 @@
+# cython: language_level=3
+"""Arrays of 16-bit floats, widened to float32 and rounded back.
+
+Arrays are C-contiguous, aligned and of native byte order: the caller has seen to it, and it is
+checked.
+"""
+
+import numpy as np
+
+cimport numpy as cnp
+
+from ._dispatch cimport functions
+from ._pool cimport num_threads, parallel_for
+
+cnp.import_array()
+
+cdef enum:
+    CHUNK = 1 << 14    # elements of a task
+    ALONE = 1 << 17    # elements below which the caller works alone
+
+ctypedef struct convert_job:
+    void (*run)(void* out, const void* a, Py_ssize_t n) noexcept nogil
+    char* out
+    const char* a
+    Py_ssize_t out_size
+    Py_ssize_t a_size
+    Py_ssize_t n
+
+
+cdef void convert_task(void* context, Py_ssize_t task) noexcept nogil:
+    cdef convert_job* job = <convert_job*>context
+    cdef Py_ssize_t lo = task * CHUNK
+    cdef Py_ssize_t n = min(<Py_ssize_t>CHUNK, job.n - lo)
+    job.run(job.out + lo * job.out_size, job.a + lo * job.a_size, n)
+
+
+cdef int number_of(object dtype, str what) except -1:
+    if dtype.name == "float16":
+        return 0
+    if dtype.name == "bfloat16":
+        return 1
+    raise TypeError(f"{what} must be float16 or bfloat16, not {dtype}")
+
+
+cdef int half_type(object half, object master, str what) except -1:
+    """Check an array of 16-bit numbers and its float32 master; return the type's number."""
+    if not isinstance(half, np.ndarray) or not cnp.PyArray_ISCARRAY(<cnp.ndarray>half):
+        raise ValueError(
+            f"{what} must be a writable, aligned, C-contiguous array of native byte order"
+        )
+    if half.shape != master.shape or master.dtype != np.float32:
+        raise ValueError(
+            f"{what} has shape {half.shape}: its master must be float32 of this shape, "
+            f"not {master.dtype} {master.shape}"
+        )
+    return number_of(half.dtype, what)
+
+
+cdef int convert(object array, object out, convert_job* job) except -1:
+    if not isinstance(array, np.ndarray) or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
+        raise TypeError("array must be an aligned C-contiguous array of native byte order")
+    job.a = <const char*>cnp.PyArray_DATA(<cnp.ndarray>array)
+    job.out = <char*>cnp.PyArray_DATA(<cnp.ndarray>out)
+    job.n = cnp.PyArray_SIZE(<cnp.ndarray>array)
+    with nogil:
+        parallel_for(
+            convert_task, job, (job.n + CHUNK - 1) // CHUNK,
+            1 if job.n < ALONE else num_threads(),
+        )
+    return 0
+
+
+def widen(array):
+    """Return a float16 or bfloat16 array in float32."""
+    cdef convert_job job
+    job.run = functions().widen[number_of(array.dtype, "array")]
+    job.a_size = 2
+    job.out_size = 4
+    out = np.empty(array.shape, np.float32)
+    convert(array, out, &job)
+    return out
+
+
+def narrow(array, dtype):
+    """Return a float32 array in float16 or bfloat16, rounded to nearest, ties to even."""
+    cdef convert_job job
+    dtype = np.dtype(dtype)
+    job.run = functions().narrow[number_of(dtype, "dtype")]
+    job.a_size = 4
+    job.out_size = 2
+    out = np.empty(array.shape, dtype)
+    if array.dtype != np.float32:
+        raise TypeError(f"array must be float32, not {array.dtype}")
+    convert(array, out, &job)
+    return out

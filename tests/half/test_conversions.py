@@ -1,0 +1,94 @@
+"""Widening and rounding of 16-bit floats, against NumPy and ml_dtypes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastopt._kernels import _half
+from tests.half.support import BF16, F16, bits, both
+from tests.kernels.support import threads
+
+
+def every(half: Any) -> Any:
+    """All numbers that there are."""
+    return np.arange(1 << 16, dtype=np.uint16).view(half)
+
+
+def float32_near(half: Any) -> Any:
+    """The float32 that are of this dtype or halfway between two, and their neighbours."""
+    exact = every(half).astype(np.float32).view(np.uint32).astype(np.int64)
+    halfway = (exact[:-1] + exact[1:]) // 2
+    near = np.concatenate([a + d for a in (exact, halfway) for d in range(-2, 3)])
+    random = np.random.default_rng(0).integers(0, 1 << 32, size=200_000)
+    return np.concatenate([near % (1 << 32), random]).astype(np.uint32).view(np.float32)
+
+
+@both()
+def test_every_number_is_widened(half: Any) -> None:
+    numbers = every(half)
+    wide = _half.widen(numbers)
+    nan = np.isnan(wide)
+    expected = numbers.astype(np.float32)
+    assert wide.dtype == np.float32
+    assert (nan == np.isnan(expected)).all()
+    assert (wide.view(np.uint32) == expected.view(np.uint32))[~nan].all()
+
+
+@both()
+def test_rounding_is_to_nearest_even(half: Any) -> None:
+    numbers = float32_near(half)
+    rounded = _half.narrow(numbers, half)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        expected = numbers.astype(half)
+    nan = np.isnan(numbers)
+    assert rounded.dtype == half
+    assert (np.isnan(rounded) == nan).all()
+    assert (bits(rounded) == bits(expected))[~nan].all()
+
+
+@both()
+def test_there_and_back(half: Any) -> None:
+    numbers = every(half)
+    back = _half.narrow(_half.widen(numbers), half)
+    nan = np.isnan(_half.widen(numbers))
+    quiet = bits(numbers) | np.where(nan, 0x200 if half == F16 else 0x40, 0)
+    assert (bits(back) == quiet).all()  # NaN with its payload too
+
+
+def test_some_numbers_by_hand() -> None:
+    x = np.array([1 + 2.0**-11, 1 + 3 * 2.0**-11, 65519.0, 65520.0, 2.0**-25, 3 * 2.0**-26])
+    got = _half.narrow(x.astype(np.float32), F16)
+    assert got.tolist() == [1.0, 1 + 2.0**-9, 65504.0, np.inf, 0.0, 2.0**-24]
+    y = np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8, 3.4e38, -0.0], np.float32)
+    assert _half.narrow(y, BF16).astype(float).tolist()[:2] == [1.0, 1 + 2.0**-6]
+    assert np.isinf(_half.narrow(np.array([3.4e38], np.float32), BF16)).all()
+    assert bits(_half.narrow(y, BF16))[3] == 0x8000
+
+
+@both()
+@pytest.mark.parametrize("n", [1, 2, 3, 8])
+def test_same_bits_for_every_number_of_threads(half: Any, n: int) -> None:
+    numbers = np.random.default_rng(1).normal(size=300_001).astype(np.float32)
+    alone = _half.narrow(numbers, half)
+    with threads(n):
+        assert _half.narrow(numbers, half).tobytes() == alone.tobytes()
+        assert _half.widen(alone).tobytes() == alone.astype(np.float32).tobytes()
+
+
+def test_what_is_no_array_of_halves() -> None:
+    good = np.ones(4, np.float32)
+    with pytest.raises(TypeError, match="float16 or bfloat16, not float32"):
+        _half.widen(good)
+    with pytest.raises(TypeError, match="float16 or bfloat16, not int16"):
+        _half.narrow(good, np.int16)
+    with pytest.raises(TypeError, match="must be float32, not float64"):
+        _half.narrow(np.ones(4), F16)
+    for bad in (good[::2], good.astype(">f4")):
+        with pytest.raises(TypeError, match="C-contiguous|float32"):
+            _half.narrow(bad, F16)
+    with pytest.raises(TypeError, match="C-contiguous"):
+        _half.widen(np.ones(4, F16)[::2])
+    assert _half.narrow(np.zeros((0, 3), np.float32), F16).shape == (0, 3)
