@@ -11,6 +11,7 @@ import fastopt as fo
 from fastopt import distribute as fd
 from fastopt.distribute import LocalReplicas, PerReplica, ReplicaError
 from fastopt.loss_scale import DynamicLossScale
+from fastopt.wrapper import OptimizerWrapper
 
 TWO = LocalReplicas(2)
 
@@ -381,6 +382,15 @@ def test_a_sum_that_is_not_finite_is_skipped_too() -> None:
     with np.errstate(over="ignore"):
         TWO.run(lambda: opt.apply_gradients([(np.full(1, 3e38, np.float32), v)]))
     assert v.item() == 0.0
+
+
+def test_a_wrapper_that_adds_nothing_passes_on() -> None:
+    v = zeros(1)
+    opt = OptimizerWrapper(sgd())
+    opt.apply_gradients([(np.ones(1), v)])
+    TWO.run(lambda: opt.apply_gradients([(np.ones(1), v)]))
+    assert v.item() == -3.0
+    assert scaled("wrapper", DynamicLossScale()).doing_loss_scaling()
 
 
 @pytest.mark.parametrize("kind", ["option", "wrapper"])

@@ -28,6 +28,7 @@ def test_outside_of_every_strategy_there_is_one_replica() -> None:
     assert context.strategy is fd.get_strategy()
     assert fd.get_strategy().num_replicas_in_sync == 1
     assert fd.get_loss_reduction() is ReduceOp.SUM
+    assert repr(context) == "<replica 0 of the default strategy>"
 
 
 def test_a_scope_is_a_cross_replica_context() -> None:
@@ -112,6 +113,16 @@ def test_all_reduce(op: Any, expected: float) -> None:
     for same, array in LocalReplicas(2).run(work):
         assert same == (2.0 if expected == 3.0 else 1.0)
         np.testing.assert_array_equal(array, [expected, expected])
+
+
+def test_all_reduce_of_different_operations_is_refused() -> None:
+    def work() -> Any:
+        context = fd.get_replica_context()
+        assert context is not None
+        return context.all_reduce("sum" if replica() else "mean", 1.0)
+
+    with pytest.raises(ValueError, match="different operations"):
+        LocalReplicas(2).run(work)
 
 
 def test_default_graph_eager_mode_and_error_state_are_the_callers() -> None:

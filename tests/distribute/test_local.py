@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -185,6 +186,15 @@ def test_a_function_that_each_replica_defines_is_the_same() -> None:
         return context.merge_call(lambda strategy: strategy.num_replicas_in_sync)
 
     assert LocalReplicas(2).run(work).values == (2, 2)
+
+
+def test_partial_functions_are_the_same_if_what_they_call_is() -> None:
+    def work() -> Any:
+        context = fd.get_replica_context()
+        assert context is not None
+        return context.merge_call(functools.partial(values_of, values="bound"))
+
+    assert LocalReplicas(2).run(work).values == ("bound", "bound")
 
 
 def test_an_error_of_the_merge_is_raised_as_it_is() -> None:
