@@ -393,6 +393,17 @@ def test_a_wrapper_that_adds_nothing_passes_on() -> None:
     assert scaled("wrapper", DynamicLossScale()).doing_loss_scaling()
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gradients_of_float16_variables_are_added_in_float32(sparse: bool) -> None:
+    """Each is finite in float16, and so is the weight; the sum of the gradients is not."""
+    v = fo.Variable(np.zeros((1, 1), np.float16), name="v")
+    opt = fo.GradientDescentOptimizer(2.0**-10, loss_scale="dynamic")
+    gradient = np.full((1, 1), 60000, np.float16)
+    pair = (fo.IndexedSlices(gradient, [0]) if sparse else gradient, v)
+    TWO.run(lambda: opt.apply_gradients([pair]))
+    assert v.item() == -117.1875
+
+
 @pytest.mark.parametrize("kind", ["option", "wrapper"])
 def test_minimize_with_a_loss_scale(kind: str) -> None:
     v = fo.Variable(np.float64(0.0), name="v")
