@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fastopt import _sparse
-from fastopt._arrays import index_array, shown
+from fastopt._arrays import compute_dtype, index_array, shown
 from fastopt._kernels._grouping import find_out_of_range
 from fastopt.autodiff import Differentiable
 from fastopt.autodiff.tensor import HANDLERS
@@ -142,6 +142,7 @@ def _reflected(dense: Any, matrix: Any) -> Any:
 
 def _dense_factor(value: Any, name: str) -> Array:
     array = np.asarray(value._read() if isinstance(value, Differentiable) else value)
+    array = array.astype(compute_dtype(array.dtype), copy=False)  # scipy knows no 16 bits
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
     if array.ndim not in (1, 2):

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fastopt._arrays import compute_dtype
+
 Array = np.ndarray[Any, Any]
 
 
@@ -39,13 +41,14 @@ class Clip:
 
     def __init__(self, rows: Array, max_norm: float) -> None:
         flat = _flat(rows)
+        wide = flat.astype(compute_dtype(rows.dtype), copy=False)
         # float64, or the squares of large float32 numbers would overflow.
-        norms = np.sqrt(np.einsum("kd,kd->k", flat, flat, dtype=np.float64))
+        norms = np.sqrt(np.einsum("kd,kd->k", wide, wide, dtype=np.float64))
         self.where = np.flatnonzero(norms > max_norm)
         norms = norms[self.where, None]
-        self._factor = (max_norm / norms).astype(rows.dtype)
-        self._direction = (flat[self.where] / norms).astype(rows.dtype)
-        flat[self.where] *= self._factor
+        self._factor = (max_norm / norms).astype(wide.dtype)
+        self._direction = (wide[self.where] / norms).astype(wide.dtype)
+        flat[self.where] = wide[self.where] * self._factor
 
     def backward(self, gradient: Array, places: Array | None = None) -> Array:
         """Return the gradient of rows before clipping, given that of rows after it.
@@ -66,7 +69,7 @@ class Clip:
         out = gradient.copy()
         flat = _flat(out)
         direction = self._direction[chosen]
-        part = flat[where]
+        part = flat[where].astype(direction.dtype, copy=False)
         along = np.einsum("kd,kd->k", part, direction)[:, None]
         flat[where] = self._factor[chosen] * (part - direction * along)
         return out

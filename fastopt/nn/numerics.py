@@ -13,6 +13,8 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 
+from fastopt._arrays import compute_dtype, is_bfloat16, is_half
+
 Array = np.ndarray[Any, Any]
 P = ParamSpec("P")
 
@@ -26,7 +28,7 @@ def as_floating(value: Any, name: str) -> Array:
         If the values are not real numbers.
     """
     array = np.asarray(value)
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" or is_bfloat16(array.dtype):
         return array
     if array.dtype.kind in "iub":
         return array.astype(np.float64)
@@ -35,7 +37,7 @@ def as_floating(value: Any, name: str) -> Array:
 
 def widened(x: Array) -> Array:
     """Return `x`, in float32 if it is of half precision: sums and exponentials need the range."""
-    return x.astype(np.float32) if x.dtype == np.float16 else x
+    return x.astype(compute_dtype(x.dtype), copy=False)
 
 
 def sum_is_finite(x: Array) -> bool:
@@ -52,9 +54,9 @@ def _half_as_float32(
 ) -> Callable[Concatenate[Array, P], Array]:
     @functools.wraps(f)
     def wrapper(x: Array, /, *args: P.args, **kwargs: P.kwargs) -> Array:
-        if x.dtype == np.float16:
+        if is_half(x.dtype):
             with np.errstate(under="ignore"):
-                return f(x.astype(np.float32), *args, **kwargs).astype(np.float16)
+                return f(x.astype(np.float32), *args, **kwargs).astype(x.dtype)
         return f(x, *args, **kwargs)
 
     return wrapper
