@@ -19,6 +19,8 @@ PAGES = [
     "docs/errors.md",
     "docs/gradients.md",
     "docs/distribute.md",
+    "docs/half_precision.md",
+    "docs/regularization.md",
 ]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
