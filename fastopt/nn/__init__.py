@@ -1,4 +1,4 @@
-"""Activations, losses and regularization on Variables, Tensors and plain arrays.
+"""Layers, activations, losses and regularization on Variables, Tensors and plain arrays.
 
 Every function is one recorded operation with its own derivative. Given plain arrays it returns
 plain arrays; float32 stays float32. Names and argument names are TensorFlow's.
@@ -18,6 +18,7 @@ from fastopt.nn.activations import (
     swish,
     tanh,
 )
+from fastopt.nn.layers import linear
 from fastopt.nn.losses import (
     sigmoid_cross_entropy_with_logits,
     softmax_cross_entropy_with_logits,
@@ -31,6 +32,7 @@ __all__ = [
     "gelu",
     "l2_loss",
     "leaky_relu",
+    "linear",
     "log_sigmoid",
     "log_softmax",
     "relu",

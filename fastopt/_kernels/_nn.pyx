@@ -1,0 +1,142 @@
+# cython: language_level=3
+# distutils: language = c++
+"""What a layer does beside its product: bias, relu, their derivatives, in one pass each.
+
+Arrays are C-contiguous, aligned and of native byte order, float32 or float64: this is checked, as
+are shapes, so that nothing is read or written out of bounds.
+"""
+
+from libc.stdint cimport int64_t
+from libcpp cimport bool as cbool
+
+import numpy as np
+
+cimport numpy as cnp
+
+from ._dispatch import level
+from ._pool cimport num_threads, parallel_for, task_fn
+
+cnp.import_array()
+
+cdef extern from "nn.hpp" namespace "fastopt" nogil:
+    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
+
+    void c_bias_relu "fastopt::bias_relu"[T](
+        void* out, const void* bias, cbool relu, int64_t n, int64_t width, cbool wide,
+        parallel_fn parallel, int threads,
+    ) noexcept
+    int64_t c_layer_tasks "fastopt::layer_tasks"(int64_t n, int64_t width) noexcept
+    void c_mask "fastopt::mask"[T](
+        const void* g, const void* y, void* out, void* partial, void* sum, int64_t n,
+        int64_t width, cbool wide, parallel_fn parallel, int threads,
+    ) noexcept
+
+cdef cbool WIDE = level() != "base"
+
+
+def fits(array):
+    """Say whether an array is one of those that the functions of this module take."""
+    if type(array) is not np.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
+        return False
+    cdef int type_ = cnp.PyArray_TYPE(<cnp.ndarray>array)
+    return type_ == cnp.NPY_FLOAT or type_ == cnp.NPY_DOUBLE
+
+
+cdef int check(object array, str name, int type_, Py_ssize_t size) except -1:
+    if not fits(array):
+        raise TypeError(f"{name} must be an aligned, C-contiguous array of float32 or float64")
+    if cnp.PyArray_TYPE(<cnp.ndarray>array) != type_ or cnp.PyArray_SIZE(<cnp.ndarray>array) != size:
+        raise ValueError(f"{name} has {array.dtype} {array.shape}, which doesn't go with the other")
+    return 0
+
+
+cdef Py_ssize_t width_of(object array, str name) except -1:
+    if not fits(array):
+        raise TypeError(f"{name} must be an aligned, C-contiguous array of float32 or float64")
+    cdef cnp.ndarray a = array
+    return cnp.PyArray_DIM(a, cnp.PyArray_NDIM(a) - 1) if cnp.PyArray_NDIM(a) else 1
+
+
+def bias_relu(out, bias, bint relu):
+    """Add a bias to every row in place, then replace what is negative by 0.
+
+    Parameters
+    ----------
+    out : ndarray, shape (..., N)
+        Changed in place.
+    bias : ndarray, shape (N,), or None
+        Of the dtype of ``out``.
+    relu : bool
+        Whether to replace. NaN stays NaN.
+    """
+    cdef Py_ssize_t width = width_of(out, "out")
+    cdef cnp.ndarray o = out
+    cdef int type_ = cnp.PyArray_TYPE(o), threads = num_threads()
+    cdef int64_t n = cnp.PyArray_SIZE(o) // width if width else 0
+    cdef void* data = cnp.PyArray_DATA(o)
+    cdef const void* b = NULL
+    if not cnp.PyArray_ISWRITEABLE(o):
+        raise ValueError("out is read-only")
+    if bias is not None:
+        check(bias, "bias", type_, width)
+        b = cnp.PyArray_DATA(<cnp.ndarray>bias)
+    with nogil:
+        if type_ == cnp.NPY_FLOAT:
+            c_bias_relu[float](data, b, relu, n, width, WIDE, <parallel_fn>parallel_for, threads)
+        else:
+            c_bias_relu[double](data, b, relu, n, width, WIDE, <parallel_fn>parallel_for, threads)
+
+
+def mask(g, y=None, bint sums=False):
+    """Return ``g`` where ``y > 0`` and 0 elsewhere, and the sums of its columns.
+
+    Parameters
+    ----------
+    g : ndarray, shape (..., N)
+        A gradient.
+    y : ndarray, optional
+        What relu returned, of the shape and dtype of `g`. Without it nothing is replaced, and the
+        first result is `g` itself.
+    sums : bool
+        Whether to sum; otherwise the second result is None.
+
+    Returns
+    -------
+    tuple of (ndarray, ndarray or None)
+        The sums have shape (N,). Up to 256 rows are added in the dtype of `g`, the sums of these
+        in float64.
+    """
+    cdef Py_ssize_t width = width_of(g, "g")
+    cdef cnp.ndarray a = g
+    cdef int type_ = cnp.PyArray_TYPE(a), threads = num_threads()
+    cdef int64_t n = cnp.PyArray_SIZE(a) // width if width else 0
+    cdef const void* data = cnp.PyArray_DATA(a)
+    cdef const void* mask_data = NULL
+    cdef void* out_data = NULL
+    cdef void* partial_data = NULL
+    cdef void* sum_data = NULL
+    out, sum_, partial = g, None, None
+    if y is not None:
+        check(y, "y", type_, cnp.PyArray_SIZE(a))
+        mask_data = cnp.PyArray_DATA(<cnp.ndarray>y)
+        out = np.empty(g.shape, g.dtype)
+        out_data = cnp.PyArray_DATA(<cnp.ndarray>out)
+    elif not sums:
+        return g, None
+    if sums:
+        sum_ = np.empty(width, g.dtype)
+        partial = np.empty((c_layer_tasks(n, width), width), g.dtype)
+        sum_data = cnp.PyArray_DATA(<cnp.ndarray>sum_)
+        partial_data = cnp.PyArray_DATA(<cnp.ndarray>partial)
+    with nogil:
+        if type_ == cnp.NPY_FLOAT:
+            c_mask[float](
+                data, mask_data, out_data, partial_data, sum_data, n, width, WIDE,
+                <parallel_fn>parallel_for, threads,
+            )
+        else:
+            c_mask[double](
+                data, mask_data, out_data, partial_data, sum_data, n, width, WIDE,
+                <parallel_fn>parallel_for, threads,
+            )
+    return out, sum_
