@@ -42,8 +42,8 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
     cdef cppclass Deferred:
         shared_mutex mutex
         Deferred(
-            char* w, char** slots, int n_slots, int64_t n_rows, int64_t width, int type,
-            const run_table* functions,
+            char* w, char* half, int half_type, char** slots, int n_slots, int64_t n_rows,
+            int64_t width, int type, const run_table* functions,
         ) except +
         int32_t clock() noexcept
         cbool pending() noexcept
@@ -72,6 +72,7 @@ cdef class Ledger:
     cdef Deferred* deferred
     cdef object rule
     cdef object w
+    cdef object half
     cdef tuple slots
 
 

@@ -14,6 +14,7 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
+from ._half cimport half_type
 from ._pool cimport num_threads, parallel_for
 
 from ._expansion import expansion
@@ -87,6 +88,8 @@ cdef class Ledger:
         The weights, float32 or float64, writable, C-contiguous.
     slots : tuple of ndarray
         The slots in the rule's order, of the weights' shape and dtype.
+    half : ndarray, optional
+        The weights in float16 or bfloat16, of which ``w`` is the float32 master.
 
     Raises
     ------
@@ -96,9 +99,10 @@ cdef class Ledger:
         If a dtype is not supported.
     """
 
-    def __cinit__(self, str rule, object w, tuple slots):
+    def __cinit__(self, str rule, object w, tuple slots, object half=None):
         cdef char* pointers[8]
-        cdef int k, type = float_type(w, "the array")
+        cdef char* half_pointer = NULL
+        cdef int k, number = 0, type = float_type(w, "the array")
         cdef int64_t width = 1, n
         page = RULES.get(rule)
         if page is None or page.untouched is None:
@@ -117,12 +121,16 @@ cdef class Ledger:
             pointers[k] = <char*>cnp.PyArray_DATA(<cnp.ndarray>slot)
         for n in w.shape[1:]:
             width *= n
+        if half is not None:
+            number = half_type(half, w, "half")
+            half_pointer = <char*>cnp.PyArray_DATA(<cnp.ndarray>half)
         self.rule = rule
         self.w = w
+        self.half = half
         self.slots = slots
         self.deferred = new Deferred(
-            <char*>cnp.PyArray_DATA(<cnp.ndarray>w), pointers, len(slots), w.shape[0], width, type,
-            functions(),
+            <char*>cnp.PyArray_DATA(<cnp.ndarray>w), half_pointer, number, pointers, len(slots),
+            w.shape[0], width, type, functions(),
         )
 
     def __dealloc__(self):

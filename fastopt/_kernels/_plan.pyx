@@ -153,7 +153,7 @@ cdef class Plan:
     halves : list of (ndarray or None), optional
         The weights in float16 or bfloat16, where ``arrays`` has a float32 master of them. The
         update is made on the master and rounded. Where a master doesn't round to the weight, which
-        somebody has changed then, it takes the weight's value first. Not with a ledger.
+        somebody has changed then, it takes the weight's value first.
 
     Raises
     ------
@@ -267,8 +267,6 @@ cdef class Plan:
             self.shapes.append(arrays[k].shape)
             spans.append((<uintptr_t>part.table.w, part.nbytes))
             if halves[k] is not None:
-                if ledgers[k] is not None:
-                    raise ValueError(f"half {k} has a ledger, which knows masters only")
                 part.table.half_type = half_type(halves[k], array, f"half {k}")
                 part.table.half = <char*>cnp.PyArray_DATA(<cnp.ndarray>halves[k])
                 self.life.arrays.append(halves[k])
@@ -286,7 +284,7 @@ cdef class Plan:
                 spans.append((<uintptr_t>part.table.slots[s], part.nbytes))
             n_segments += 1 + part.n // CHUNK
             if ledgers[k] is not None:
-                self.add_ledger(k, rule, ledgers[k], arrays[k], slots[k])
+                self.add_ledger(k, rule, ledgers[k], arrays[k], halves[k], slots[k])
         self.segments = <Segment*>calloc(n_segments + 1, sizeof(Segment))
         self.task_start = <Py_ssize_t*>calloc(n_segments + 2, sizeof(Py_ssize_t))
         if not (self.segments and self.task_start):
@@ -318,12 +316,13 @@ cdef class Plan:
         free(self.scalars64)
 
     cdef int add_ledger(
-        self, Py_ssize_t k, str rule, Ledger ledger, object array, tuple slots
+        self, Py_ssize_t k, str rule, Ledger ledger, object array, object half, tuple slots
     ) except -1:
         cdef Py_ssize_t at = self.n_ledgers
         if (
             ledger.rule != rule
             or ledger.w is not array
+            or ledger.half is not half
             or not all(a is b for a, b in zip(ledger.slots, slots))
         ):
             raise ValueError(f"ledger {k} is of another rule or of other arrays")

@@ -112,9 +112,10 @@ class Deferred {
 
   std::shared_mutex mutex;
 
-  Deferred(char* w, char* const* slots, int n_slots, std::int64_t n_rows, std::int64_t width, int type,
-           const run_table* functions)
-      : w_(w), n_slots_(n_slots), n_rows_(n_rows), width_(width), type_(type),
+  // half: the weights in 16 bits, of which w is the float32 master; or null.
+  Deferred(char* w, char* half, int half_type, char* const* slots, int n_slots, std::int64_t n_rows,
+           std::int64_t width, int type, const run_table* functions)
+      : w_(w), half_(half), half_type_(half_type), n_slots_(n_slots), n_rows_(n_rows), width_(width), type_(type),
         item_size_(type == 0 ? 4 : 8), row_size_(width * item_size_), functions_(functions),
         // Then all rows are made up for at once, and entries take no more memory: little work a step.
         limit_(static_cast<std::int32_t>(std::min<std::int64_t>(
@@ -162,9 +163,9 @@ class Deferred {
     return true;
   }
 
-  // Makes up for what a row has missed; its numbers are at w and slots, which may be copies.
-  void touch(std::int64_t row, void* w, void* const* slots) noexcept {
-    if (last_[row] < clock()) bring(last_[row], w, slots, width_, true);
+  // Makes up for what a row has missed; its numbers are at w, half and slots, which may be copies.
+  void touch(std::int64_t row, void* w, void* half, void* const* slots) noexcept {
+    if (last_[row] < clock()) bring_row(last_[row], w, half, slots);
     last_[row] = mark_;
   }
 
@@ -276,7 +277,7 @@ class Deferred {
       }
       void* slots[FASTOPT_MAX_SLOTS];
       d.slots_at(row * d.row_size_, slots);
-      d.bring(t0, d.w_ + row * d.row_size_, slots, d.width_, true);
+      d.bring_row(t0, d.w_ + row * d.row_size_, d.half_at(row), slots);
       ++done;
     }
     d.made_up_.fetch_add(done, std::memory_order_relaxed);
@@ -289,7 +290,7 @@ class Deferred {
       if (d.last_[row] < d.clock()) {
         void* slots[FASTOPT_MAX_SLOTS];
         d.slots_at(row * d.row_size_, slots);
-        d.bring(d.last_[row], d.w_ + row * d.row_size_, slots, d.width_, true);
+        d.bring_row(d.last_[row], d.w_ + row * d.row_size_, d.half_at(row), slots);
         ++done;
       }
       d.last_[row] = 0;
@@ -312,6 +313,7 @@ class Deferred {
   void copy_row(std::int64_t row, char* out) const noexcept {
     const std::int64_t offset = row * row_size_;
     std::memcpy(out, w_ + offset, static_cast<std::size_t>(row_size_));
+    if (half_ != nullptr) functions_->refresh[half_type_](out, half_at(row), width_);
     if (!pending() || last_[row] >= clock()) return;
     void* slots[FASTOPT_MAX_SLOTS];
     const Decay& d = *decay_;
@@ -331,6 +333,16 @@ class Deferred {
       std::memcpy(buffers[1], slots_[d.over] + at, static_cast<std::size_t>(n * item_size_));
       bring(last_[row], out + column * item_size_, slots, n, false);
     }
+  }
+
+  // Brings a whole row to the clock. What somebody has written to its 16 bits counts.
+  void bring_row(std::int32_t t0, void* w, void* half, void* const* slots) const noexcept {
+    if (half != nullptr) functions_->refresh[half_type_](w, half, width_);
+    bring(t0, w, slots, width_, true);
+    if (half != nullptr) functions_->narrow[half_type_](half, w, width_);
+  }
+  char* half_at(std::int64_t row) const noexcept {
+    return half_ == nullptr ? nullptr : half_ + row * width_ * 2;
   }
 
   // Brings n elements that were up to date at step t0 to the clock. Without `shrinks` slots may be
@@ -386,6 +398,8 @@ class Deferred {
   }
 
   char* w_;
+  char* half_;
+  int half_type_;
   char* slots_[FASTOPT_MAX_SLOTS] = {};
   int n_slots_;
   std::int64_t n_rows_, width_;

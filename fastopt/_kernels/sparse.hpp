@@ -149,7 +149,8 @@ class SparseUpdate {
     if (table_->deferred != nullptr) {
       void* slots[FASTOPT_MAX_SLOTS];
       for (int s = 0; s < table_->n_slots; ++s) slots[s] = table_->slots[s] + row * row_size_;
-      table_->deferred->touch(row, table_->w + row * row_size_, slots);
+      char* half = table_->half == nullptr ? nullptr : table_->half + row * row_size_ / 2;
+      table_->deferred->touch(row, table_->w + row * row_size_, half, slots);
     }
     alignas(64) double sum[kBlock];
     for (std::int64_t column = 0; column < table_->width; column += kBlock) {
@@ -254,7 +255,8 @@ class SparseUpdate {
       if (table_->deferred != nullptr) {
         void* at_slots[FASTOPT_MAX_SLOTS];
         for (int s = 0; s < table_->n_slots; ++s) at_slots[s] = stage[2 + s] + at;
-        table_->deferred->touch(static_cast<std::int64_t>(row), w + at, at_slots);
+        void* at_half = table_->half == nullptr ? nullptr : half + at;
+        table_->deferred->touch(static_cast<std::int64_t>(row), w + at, at_half, at_slots);
       }
       ++n_unique;
       if (++staged < capacity && k < n) continue;
