@@ -85,4 +85,4 @@ def test_every_rule_is_in_the_table() -> None:
 
     text = (ROOT / "README.md").read_text()
     listed = set(re.findall(r"^\| `(\w+Optimizer)\(", text, re.M))
-    assert listed == set(optimizers.__all__)
+    assert listed == {name for name in optimizers.__all__ if name.endswith("Optimizer")}
