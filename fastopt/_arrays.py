@@ -29,7 +29,7 @@ def is_bfloat16(dtype: np.dtype[Any]) -> bool:
 
 def is_half(dtype: np.dtype[Any]) -> bool:
     """Say whether `dtype` is a float of 16 bits: float16 or bfloat16."""
-    return dtype.char == "e" or is_bfloat16(dtype)
+    return dtype.itemsize == 2 and (dtype.char == "e" or is_bfloat16(dtype))
 
 
 def compute_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -34,12 +34,18 @@ cdef void convert_task(void* context, Py_ssize_t task) noexcept nogil:
     job.run(job.out + lo * job.out_size, job.a + lo * job.a_size, n)
 
 
-cdef int number_of(object dtype, str what) except -1:
+cdef int half_number(object dtype) except? -1:
+    """Return 0 for float16, 1 for bfloat16, -1 for any other dtype."""
     if dtype.name == "float16":
         return 0
-    if dtype.name == "bfloat16":
-        return 1
-    raise TypeError(f"{what} must be float16 or bfloat16, not {dtype}")
+    return 1 if dtype.name == "bfloat16" else -1
+
+
+cdef int number_of(object dtype, str what) except -1:
+    cdef int number = half_number(dtype)
+    if number < 0:
+        raise TypeError(f"{what} must be float16 or bfloat16, not {dtype}")
+    return number
 
 
 cdef int half_type(object half, object master, str what) except -1:

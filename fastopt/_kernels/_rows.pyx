@@ -14,6 +14,7 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
+from ._half cimport half_number
 from ._pool cimport num_threads, parallel_for, task_fn
 from ._typedefs cimport run_table
 
@@ -31,8 +32,8 @@ cdef extern from "rows.hpp" namespace "fastopt" nogil:
         int64_t n, void* out, parallel_fn parallel, int threads,
     ) noexcept
     Bad c_pooled_gather "fastopt::pooled_gather"(
-        const void* table, int64_t n_rows, int64_t width, int type, const void* ids, cbool wide,
-        int64_t n_ids, const int64_t* offsets, int64_t n_bags, const void* weights,
+        const void* table, int64_t n_rows, int64_t width, int type, int half_type,
+        const void* ids, cbool wide, int64_t n_ids, const int64_t* offsets, int64_t n_bags, const void* weights,
         const void* scales, void* out, const run_table* functions, parallel_fn parallel,
         int threads,
     ) noexcept
@@ -182,18 +183,18 @@ def pooled_gather(table, ids, offsets, weights, scales, out):
 
     Parameters
     ----------
-    table : ndarray, shape (R, ...), float32 or float64
+    table : ndarray, shape (R, ...), float16, bfloat16, float32 or float64
         The rows.
     ids : ndarray, shape (n,), int32 or int64
         Row numbers.
     offsets : ndarray, shape (n_bags + 1,), int64
         Where each bag starts in ``ids``, and where the last one ends.
     weights : ndarray, shape (n,), or None
-        A factor for each id, of the dtype of ``table``.
+        A factor for each id, of the dtype of ``out``.
     scales : ndarray, shape (n_bags,), or None
-        A factor for each bag, of the dtype of ``table``.
+        A factor for each bag, of the dtype of ``out``.
     out : ndarray, shape (n_bags, ...)
-        Of the dtype of ``table``.
+        Of the dtype of ``table``; float32 for one of 16 bits.
 
     Raises
     ------
@@ -206,19 +207,21 @@ def pooled_gather(table, ids, offsets, weights, scales, out):
     check_writable(out, "out")
     if offsets.ndim != 1 or offsets.dtype != np.int64 or offsets.shape[0] == 0:
         raise ValueError("offsets must be int64, of one dimension and not empty")
-    cdef int type = float_type(table, "table")
+    cdef int half = half_number(table.dtype)
+    cdef int type = 0 if half >= 0 else float_type(table, "table")
     cdef int64_t n_rows = table.shape[0], width = row_width(table)
     cdef int64_t n = ids.shape[0], n_bags = offsets.shape[0] - 1
-    check_same(out, "out", table.dtype, (n_bags, *table.shape[1:]))
+    dtype = np.dtype(np.float32) if half >= 0 else table.dtype
+    check_same(out, "out", dtype, (n_bags, *table.shape[1:]))
     cdef const void* w = NULL
     cdef const void* s = NULL
     if weights is not None:
         check_array(weights, "weights")
-        check_same(weights, "weights", table.dtype, (n,))
+        check_same(weights, "weights", dtype, (n,))
         w = cnp.PyArray_DATA(<cnp.ndarray>weights)
     if scales is not None:
         check_array(scales, "scales")
-        check_same(scales, "scales", table.dtype, (n_bags,))
+        check_same(scales, "scales", dtype, (n_bags,))
         s = cnp.PyArray_DATA(<cnp.ndarray>scales)
     cdef cbool wide = ids.dtype.itemsize == 8
     cdef const void* t = cnp.PyArray_DATA(<cnp.ndarray>table)
@@ -229,7 +232,7 @@ def pooled_gather(table, ids, offsets, weights, scales, out):
     cdef Bad bad
     with nogil:
         bad = c_pooled_gather(
-            t, n_rows, width, type, i, wide, n, starts, n_bags, w, s, o, functions(),
+            t, n_rows, width, type, half, i, wide, n, starts, n_bags, w, s, o, functions(),
             <parallel_fn>parallel_for, threads,
         )
     if bad.bag >= 0:

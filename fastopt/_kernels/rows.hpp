@@ -173,6 +173,8 @@ inline std::int64_t gather(const void* table, std::int64_t n_rows, std::int64_t 
 }
 
 struct PooledGather {
+  static constexpr std::int64_t kBlock = 512;  // elements widened at a time
+
   const char* table;
   char* out;
   Ids ids;
@@ -182,6 +184,8 @@ struct PooledGather {
   std::int64_t n_ids, n_bags, chunk;
   const RowAdder& adder;
   void (*scale)(void*, double, std::ptrdiff_t);
+  void (*widen)(void*, const void*, std::ptrdiff_t);  // of a table of 16 bits, else null
+  std::int64_t table_size;                            // bytes of a row of the table
   FirstBad bad_id, bad_bag;
 
   double number(const char* array, std::int64_t k) const noexcept {
@@ -189,8 +193,23 @@ struct PooledGather {
                            : reinterpret_cast<const double*>(array)[k];
   }
 
+  // Adds look-up k, a row of 16 bits.
+  void add_widened(char* sum, const char* row, std::int64_t k) const noexcept {
+    alignas(64) float block[kBlock];
+    for (std::int64_t column = 0; column < adder.width; column += kBlock) {
+      const std::int64_t n = std::min(kBlock, adder.width - column);
+      float* to = reinterpret_cast<float*>(sum) + column;
+      widen(block, row + column * 2, n);
+      if (weights == nullptr) {
+        adder.add_run(to, to, block, n);
+      } else {
+        adder.add_scaled_run(to, block, number(weights, k), n);
+      }
+    }
+  }
+
   void bag(std::int64_t b) noexcept {
-    const std::int64_t size = adder.row_size(), ahead = prefetch_distance(size);
+    const std::int64_t size = adder.row_size(), ahead = prefetch_distance(table_size);
     char* sum = out + b * size;
     const std::int64_t lo = offsets[b], hi = offsets[b + 1];
     std::memset(sum, 0, static_cast<std::size_t>(size));
@@ -201,11 +220,13 @@ struct PooledGather {
     for (std::int64_t k = lo; k < hi; ++k) {
       if (k + ahead < n_ids) {
         const std::int64_t later = ids.at(k + ahead);
-        if (ids.in_range(later)) prefetch_row(table + later * size, size);
+        if (ids.in_range(later)) prefetch_row(table + later * table_size, table_size);
       }
       const std::int64_t row = ids.at(k);
       if (!ids.in_range(row)) {
         bad_id.report(k);
+      } else if (widen != nullptr) {
+        add_widened(sum, table + row * table_size, k);
       } else if (weights == nullptr) {
         adder.add(sum, table + row * size);
       } else {
@@ -225,8 +246,9 @@ struct Bad {
   std::int64_t id, bag;  // positions, or -1
 };
 
+// half_type: 0: the table is float16, 1: bfloat16, summed in float32; -1: it is of the type.
 inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t width, int type,
-                         const void* ids, bool wide, std::int64_t n_ids,
+                         int half_type, const void* ids, bool wide, std::int64_t n_ids,
                          const std::int64_t* offsets, std::int64_t n_bags, const void* weights,
                          const void* scales, void* out, const run_table* functions,
                          parallel_fn parallel, int threads) noexcept {
@@ -242,6 +264,8 @@ inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t wi
                  0,
                  adder,
                  functions->scale[type],
+                 half_type < 0 ? nullptr : functions->widen[half_type],
+                 half_type < 0 ? adder.row_size() : 2 * width,
                  {},
                  {}};
   const std::int64_t bytes = (n_ids + n_bags) * adder.row_size();

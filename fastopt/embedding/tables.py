@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastopt._arrays import index_array, shown
+from fastopt._arrays import index_array, is_half, shown
 from fastopt._kernels import _grouping, _rows
 from fastopt.autodiff import Differentiable
 
@@ -200,7 +200,8 @@ def as_ids(ids: Any, name: str) -> tuple[Array, tuple[int, ...]]:
 def fits_kernels(array: Array) -> bool:
     """Say whether the kernels can read an array as it is."""
     flags = array.flags
-    return array.dtype in _KERNEL_DTYPES and flags.c_contiguous and flags.aligned
+    known = array.dtype in _KERNEL_DTYPES or (is_half(array.dtype) and array.dtype.isnative)
+    return known and flags.c_contiguous and flags.aligned
 
 
 def _rows_of(table: Any, ids: Array) -> Array:
