@@ -147,6 +147,15 @@ def test_after_a_sparse_update(record: Any, kept: bool) -> None:
         assert bound.numpy()[10:30].tobytes() == start[10:30].tobytes()
 
 
+def test_rows_that_only_decay_are_moved_too() -> None:
+    table = fo.Variable(np.full((4, 2), np.sqrt(0.5)), constraint=con.UnitNorm(axis=1))
+    slices = fo.IndexedSlices(np.ones((1, 2)), [2])
+    for listed_rows_only in (False, True):
+        opt = fo.decouple(fo.GradientDescentOptimizer(0.1), 0.5, listed_rows_only=listed_rows_only)
+        opt.apply_gradients([(slices, table)])
+        np.testing.assert_allclose(norms(table.numpy(), 1), 1.0, rtol=1e-15)
+
+
 def test_a_constraint_on_columns_refuses_slices() -> None:
     table = fo.Variable(np.ones((3, 2)), name="table", constraint=con.MaxNorm(1.0))
     opt = fo.GradientDescentOptimizer(0.1)

@@ -33,9 +33,9 @@ cdef extern from "rows.hpp" namespace "fastopt" nogil:
     ) noexcept
     Bad c_pooled_gather "fastopt::pooled_gather"(
         const void* table, int64_t n_rows, int64_t width, int type, int half_type,
-        const void* ids, cbool wide, int64_t n_ids, const int64_t* offsets, int64_t n_bags, const void* weights,
-        const void* scales, void* out, const run_table* functions, parallel_fn parallel,
-        int threads,
+        const void* ids, cbool wide, int64_t n_ids, const int64_t* offsets, int64_t n_bags,
+        const void* weights, const void* scales, void* out, const run_table* functions,
+        parallel_fn parallel, int threads,
     ) noexcept
     int64_t c_scatter_add "fastopt::scatter_add"(
         void* table, int64_t n_rows, int64_t width, int type, const void* ids, cbool wide,

@@ -416,6 +416,11 @@ class KernelOptimizer(Optimizer):
             )
         return batch
 
+    def _moves_every_row(self) -> bool:
+        """Whether a sparse gradient also moves rows that it doesn't list."""
+        decays = self._decay is not None and not self._decay.listed_rows_only
+        return decays or self._untouched == "update"
+
     def _weights(self, var: Variable) -> Weights:
         """Return the numbers that the rule works on."""
         if is_half(var.dtype):

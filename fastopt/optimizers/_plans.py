@@ -63,7 +63,7 @@ class PlanBatch:
             for pair in self.bound:
                 pair[1]._version += 1
             if self.constrained:
-                every_row = optimizer._untouched == "update"
+                every_row = optimizer._moves_every_row()
                 for gradient, var in self.bound:
                     constrain(var, gradient, every_row)
             return self.ops, plan.rows_touched, plan.dense_parameters

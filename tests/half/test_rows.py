@@ -1,4 +1,4 @@
-"""Pooled look-ups of 16-bit tables: the sums of their float32 values, without a copy of the rows."""
+"""Pooled look-ups of 16-bit tables: sums of their float32 values, without a copy of the rows."""
 
 from __future__ import annotations
 
