@@ -40,6 +40,10 @@ class Record:
         Whether rows that a sparse gradient doesn't list move as by a gradient of zero.
     fading : tuple of str
         Slots that shrink in rows that a sparse gradient doesn't list, if those rows don't move.
+    row_slots : tuple of str
+        Those of the slots that have one number a row.
+    whole : bool
+        Whether an update depends on the whole of its variable at once.
     duplicates : str
         "sum" or "sequential".
     counts_calls : bool
@@ -59,6 +63,8 @@ class Record:
     slots: tuple[str, ...] = ()
     other_rows: bool = False
     fading: tuple[str, ...] = ()
+    row_slots: tuple[str, ...] = ()
+    whole: bool = False
     duplicates: str = "sum"
     counts_calls: bool = False
     name: str = ""
@@ -292,7 +298,7 @@ RECORDS = (
         cls=fo.LionOptimizer,
         required={},
         variants={"default": {}, "momentum": {"learning_rate": 0.1, "beta1": 0.5, "beta2": 0.5}},
-        golden=(),
+        golden=("optax_lion",),
         parabola=({"learning_rate": 0.001}, 4000),
         rosenbrock=({"learning_rate": 5e-4}, 20000),
         slots=("m",),
@@ -315,6 +321,85 @@ RECORDS = (
         slots=("m", "v"),
         counts_calls=True,
         other_rows=True,
+    ),
+    Record(
+        cls=fo.RowWiseAdagradOptimizer,
+        required={"learning_rate": 0.1},
+        variants={"default": {}, "large_start": {"initial_accumulator_value": 10.0}},
+        golden=("fbgemm_rowwise_adagrad",),
+        parabola=({"learning_rate": 1.0}, 500),
+        rosenbrock=({"learning_rate": 1.0}, 20000),
+        slots=("accumulator",),
+        row_slots=("accumulator",),
+    ),
+    Record(
+        cls=fo.RowWiseAdagradOptimizer,
+        required={"learning_rate": 0.1, "weighted": True},
+        variants={"weighted": {}},
+        golden=(),
+        parabola=({"learning_rate": 0.1}, 1000),
+        rosenbrock=({"learning_rate": 0.003, "initial_accumulator_value": 1.0}, 20000),
+        slots=("accumulator",),
+        row_slots=("accumulator",),
+        counts_calls=True,
+        name="RowWiseAdagrad-weighted",
+    ),
+    Record(
+        cls=fo.PartialRowWiseAdamOptimizer,
+        required={},
+        variants={"default": {}, "fast": {"learning_rate": 0.05, "beta1": 0.5, "beta2": 0.9}},
+        golden=(),
+        parabola=({"learning_rate": 0.1}, 1000),
+        rosenbrock=({"learning_rate": 0.02}, 15000),
+        slots=("m", "v"),
+        row_slots=("v",),
+        counts_calls=True,
+    ),
+    Record(
+        cls=fo.LAMBOptimizer,
+        required={},
+        variants={"default": {}, "decay": {"weight_decay": 0.1}},
+        golden=("optax_lamb",),
+        parabola=({"learning_rate": 0.1, "layer_adaptation": False}, 1000),
+        rosenbrock=({"learning_rate": 0.002}, 20000),
+        slots=("m", "v"),
+        counts_calls=True,
+        other_rows=True,
+        whole=True,
+    ),
+    Record(
+        cls=fo.LARSOptimizer,
+        required={"learning_rate": 0.1, "weight_decay": 0.0},
+        variants={
+            "default": {},
+            "decay": {"weight_decay": 0.1, "eeta": 0.1},
+            "nesterov": {"use_nesterov": True, "eeta": 0.1},
+        },
+        golden=("optax_lars",),
+        parabola=({"learning_rate": 0.02, "layer_adaptation": False}, 500),
+        rosenbrock=(
+            {"learning_rate": 5e-4, "layer_adaptation": False},
+            15000,
+        ),
+        slots=("momentum",),
+        other_rows=True,
+        whole=True,
+    ),
+    Record(
+        cls=fo.GroupFtrlOptimizer,
+        required={"learning_rate": 0.5},
+        variants={
+            "default": {},
+            "penalties": {
+                "l1_regularization_strength": 0.01,
+                "l2_regularization_strength": 0.02,
+                "l21_regularization_strength": 0.1,
+            },
+        },
+        golden=("ftrl__default", "ftrl__l1_l2", "ftrl__init0"),
+        parabola=({"learning_rate": 1.0}, 500),
+        rosenbrock=({"learning_rate": 1.0}, 20000),
+        slots=("accum", "linear"),
     ),
 )
 

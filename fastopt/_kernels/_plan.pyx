@@ -27,7 +27,9 @@ from ._deferred cimport Constants, Decay, DecayPtr, Deferred, Ledger, make_const
 from ._dispatch cimport functions
 from ._half cimport half_type
 from ._pool cimport num_threads, parallel_for, task_fn
-from ._typedefs cimport FASTOPT_MAX_SCALARS, rule_entry, run_table
+from ._typedefs cimport (
+    FASTOPT_MAX_FACTORS, FASTOPT_MAX_SCALARS, FASTOPT_MAX_SUMS, rule_entry, run_table,
+)
 
 from .rules import RULES
 
@@ -61,7 +63,16 @@ cdef extern from "sparse.hpp" namespace "fastopt" nogil:
         ) noexcept
         int64_t rows_touched(parallel_fn parallel, int threads) noexcept
 
+cdef extern from "reduced.hpp" namespace "fastopt" nogil:
+    ctypedef void (*half_fn)(void*, const void*, Py_ssize_t) noexcept
+    void update_reduced_rows(
+        char* w, char* half, half_fn refresh, half_fn narrow, char** slots, int n_slots, int64_t width, int type, const rule_entry* rule,
+        const void* h, const char* g, int64_t lo, int64_t hi,
+    ) noexcept
+
 cdef enum:
+    OVER_ROW = 1            # what a rule sums up
+    OVER_VARIABLE = 2
     HALF_BLOCK = 1 << 11    # elements of a master updated while they are in the first cache
     CHUNK = 1 << 14         # elements of a task; the same for every number of threads
     ALONE = 1 << 16         # elements below which the caller works alone
@@ -92,7 +103,7 @@ cdef struct Part:
     const DecayPtr* decay    # of the scalars of this step
     bint open               # the ledger's mutex is ours, and a step is begun if `sparse`
 
-# Elements [lo, hi) of a variable; a task is some of these, as many elements as others have.
+# Elements [lo, hi) of a variable (rows, under a rule that sums over rows); a task is some of these, as many elements as others have.
 cdef struct Segment:
     Part* part
     Py_ssize_t index
@@ -179,6 +190,8 @@ cdef class Plan:
     cdef Segment* segments
     cdef Py_ssize_t* task_start
     cdef Py_ssize_t n_tasks
+    cdef double* partial        # sums of the segments, of a rule that sums over variables
+    cdef double* factors        # and what follows from them for each variable
     cdef bint stale             # the tasks are those of another mixture of dense and sparse
     cdef Py_ssize_t n_dense     # elements with a dense gradient
     cdef Py_ssize_t n_sparse    # variables with a sparse one
@@ -215,7 +228,7 @@ cdef class Plan:
                 self.rule = &functions().rules[s]
         if self.rule == NULL:
             raise ValueError(f"no rule {rule!r}; there are {', '.join(RULES)}")
-        if untouched == "update" and self.rule.sequential:
+        if untouched == "update" and (self.rule.sequential or self.rule.reduction):
             raise ValueError(f"rule {rule!r} leaves untouched rows as they are")
         self.slices_type = slices_type
         self.life = _Life()
@@ -273,21 +286,26 @@ cdef class Plan:
                 spans.append((<uintptr_t>part.table.half, part.nbytes // 2))
             for s, slot in enumerate(slots[k]):
                 array_type(slot, f"slot {RULES[rule].slots[s]!r} of array {k}")
-                if slot.dtype != arrays[k].dtype or slot.shape != arrays[k].shape:
+                shape = arrays[k].shape
+                if self.rule.row_slots >> s & 1:
+                    shape = shape[:1]
+                if slot.dtype != arrays[k].dtype or slot.shape != shape:
                     raise ValueError(
                         f"slot {RULES[rule].slots[s]!r} of array {k} must have dtype "
-                        f"{arrays[k].dtype} and shape {arrays[k].shape}, "
+                        f"{arrays[k].dtype} and shape {shape}, "
                         f"not {slot.dtype} {slot.shape}"
                     )
                 part.table.slots[s] = <char*>cnp.PyArray_DATA(<cnp.ndarray>slot)
                 self.life.arrays.append(slot)
-                spans.append((<uintptr_t>part.table.slots[s], part.nbytes))
+                spans.append((<uintptr_t>part.table.slots[s], slot.nbytes))
             n_segments += 1 + part.n // CHUNK
             if ledgers[k] is not None:
                 self.add_ledger(k, rule, ledgers[k], arrays[k], halves[k], slots[k])
         self.segments = <Segment*>calloc(n_segments + 1, sizeof(Segment))
         self.task_start = <Py_ssize_t*>calloc(n_segments + 2, sizeof(Py_ssize_t))
-        if not (self.segments and self.task_start):
+        self.partial = <double*>calloc((n_segments + 1) * FASTOPT_MAX_SUMS, sizeof(double))
+        self.factors = <double*>calloc((n + 1) * FASTOPT_MAX_FACTORS, sizeof(double))
+        if not (self.segments and self.task_start and self.partial and self.factors):
             raise MemoryError(f"no memory for a plan of {n} variables")
         for lo, size in sorted(spans):
             if size == 0:
@@ -312,6 +330,8 @@ cdef class Plan:
         free(self.ledgers)
         free(self.segments)
         free(self.task_start)
+        free(self.partial)
+        free(self.factors)
         free(self.scalars32)
         free(self.scalars64)
 
@@ -401,6 +421,7 @@ cdef class Plan:
         cdef bint wide
         if (
             part.ndim == 0
+            or self.rule.reduction == OVER_VARIABLE
             or not cnp.PyArray_CheckExact(values_object)
             or not cnp.PyArray_CheckExact(indices_object)
         ):
@@ -582,7 +603,10 @@ cdef class Plan:
             self.scalar_stride = 0
         if self.n_ledgers and self.any_to_open():
             self.read_constants()
-        elif self.n_sparse == 0 and self.n_dense < KEEP_GIL:
+        elif (
+            self.n_sparse == 0 and self.n_dense < KEEP_GIL
+            and self.rule.reduction != OVER_VARIABLE
+        ):
             self.run_alone()
             return
         self.state = RUNNING
@@ -676,6 +700,13 @@ cdef class Plan:
     ) noexcept nogil:
         cdef Py_ssize_t end
         cdef int half = part.table.half_type
+        if self.rule.reduction:
+            update_reduced_rows(
+                part.table.w, part.table.half, functions().refresh[half], functions().narrow[half],
+                part.table.slots, part.table.n_slots, part.table.width, part.table.type, self.rule,
+                self.scalars_of(k), part.g, lo, hi,
+            )
+            return
         if part.table.half == NULL:
             self.run_rule(part, k, lo, hi)
             return
@@ -702,7 +733,13 @@ cdef class Plan:
         cdef Py_ssize_t k
         for k in range(self.n_parts):
             if not self.parts[k].sparse:
-                self.run_elements(&self.parts[k], k, 0, self.parts[k].n)
+                self.run_elements(&self.parts[k], k, 0, self.n_items(&self.parts[k]))
+
+    cdef inline Py_ssize_t n_items(self, Part* part) noexcept nogil:
+        """Elements of a variable, or rows, under a rule that sums over rows."""
+        if self.rule.reduction == OVER_ROW:
+            return part.table.n_rows if part.n else 0
+        return part.n
 
     cdef void run_segments(self, Py_ssize_t task) noexcept nogil:
         cdef Py_ssize_t s
@@ -713,18 +750,20 @@ cdef class Plan:
 
     cdef void make_tasks(self) noexcept nogil:
         """Cut the dense variables into tasks of about CHUNK elements."""
-        cdef Py_ssize_t k, lo, hi, n_segments = 0, in_task = 0
+        cdef Py_ssize_t k, lo, hi, n, size, n_segments = 0, in_task = 0
         self.n_tasks = 0
         self.task_start[0] = 0
         for k in range(self.n_parts):
             if self.parts[k].sparse:
                 continue
             lo = 0
-            while lo < self.parts[k].n:
-                hi = min(lo + CHUNK, self.parts[k].n)
+            n = self.n_items(&self.parts[k])
+            size = self.parts[k].n // n if n else 1
+            while lo < n:
+                hi = min(lo + max(CHUNK // size, <Py_ssize_t>1), n)
                 self.segments[n_segments] = Segment(&self.parts[k], k, lo, hi)
                 n_segments += 1
-                in_task += hi - lo
+                in_task += (hi - lo) * size
                 if in_task >= CHUNK:
                     self.n_tasks += 1
                     self.task_start[self.n_tasks] = n_segments
@@ -747,6 +786,9 @@ cdef class Plan:
     cdef bint sweep_parts(self, int threads) noexcept nogil:
         cdef Py_ssize_t k
         cdef Part* part
+        if self.rule.reduction == OVER_VARIABLE:
+            self.sweep_variables(threads)
+            return True
         if self.n_sparse:
             for k in range(self.n_parts):
                 part = &self.parts[k]
@@ -770,6 +812,57 @@ cdef class Plan:
                     )
         return True
 
+    cdef void sweep_variables(self, int threads) noexcept nogil:
+        """Sum over each variable, by segments and then over them in their order; update."""
+        cdef Py_ssize_t task, s, k
+        cdef int i
+        cdef double[FASTOPT_MAX_SUMS] sums
+        if self.stale:
+            self.make_tasks()
+        if self.n_dense < ALONE:
+            threads = 1
+        parallel_for(first_task, <void*>self, self.n_tasks, threads)
+        s = 0
+        for k in range(self.n_parts):
+            for i in range(FASTOPT_MAX_SUMS):
+                sums[i] = 0
+            while s < self.task_start[self.n_tasks] and self.segments[s].index == k:
+                for i in range(FASTOPT_MAX_SUMS):
+                    sums[i] += self.partial[s * FASTOPT_MAX_SUMS + i]
+                s += 1
+            self.rule.between[self.parts[k].table.type](
+                NULL, self.scalars_of(k), sums, <double>self.parts[k].n,
+                self.factors + k * FASTOPT_MAX_FACTORS,
+            )
+        parallel_for(second_task, <void*>self, self.n_tasks, threads)
+
+    cdef void reduce_segment(self, Py_ssize_t s, bint second) noexcept nogil:
+        cdef Segment* segment = &self.segments[s]
+        cdef Part* part = segment.part
+        cdef void* slots[8]
+        cdef int i
+        cdef double* sums = self.partial + s * FASTOPT_MAX_SUMS
+        cdef Py_ssize_t at = segment.lo * (4 if part.table.type == 0 else 8)
+        cdef Py_ssize_t n = segment.hi - segment.lo
+        cdef char* half = part.table.half + segment.lo * 2  # if there is one
+        for i in range(self.rule.n_slots):
+            slots[i] = part.table.slots[i] + at
+        if second:
+            self.rule.second[part.table.type](
+                part.table.w + at, part.g + at, slots, self.scalars_of(segment.index),
+                self.factors + segment.index * FASTOPT_MAX_FACTORS, n,
+            )
+            if part.table.half != NULL:
+                functions().narrow[part.table.half_type](half, part.table.w + at, n)
+            return
+        if part.table.half != NULL:
+            functions().refresh[part.table.half_type](part.table.w + at, half, n)
+        for i in range(FASTOPT_MAX_SUMS):
+            sums[i] = 0
+        self.rule.first[part.table.type](
+            part.table.w + at, part.g + at, slots, self.scalars_of(segment.index), sums, n,
+        )
+
     @property
     def dense_parameters(self):
         """Number of elements of the variables whose gradients bound last were dense."""
@@ -791,6 +884,18 @@ cdef class Plan:
                     raise MemoryError("no memory to count rows")
                 total += n
         return total
+
+
+cdef void first_task(void* context, Py_ssize_t task) noexcept nogil:
+    cdef Py_ssize_t s
+    for s in range((<Plan>context).task_start[task], (<Plan>context).task_start[task + 1]):
+        (<Plan>context).reduce_segment(s, False)
+
+
+cdef void second_task(void* context, Py_ssize_t task) noexcept nogil:
+    cdef Py_ssize_t s
+    for s in range((<Plan>context).task_start[task], (<Plan>context).task_start[task + 1]):
+        (<Plan>context).reduce_segment(s, True)
 
 
 cdef void run_task(void* context, Py_ssize_t task) noexcept nogil:

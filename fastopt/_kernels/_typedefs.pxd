@@ -13,9 +13,21 @@ cdef extern from "table.h" nogil:
         FASTOPT_N_TYPES
         FASTOPT_MAX_SLOTS
         FASTOPT_MAX_SCALARS
+        FASTOPT_MAX_SUMS
+        FASTOPT_MAX_FACTORS
 
     ctypedef void (*run_fn)(
         void* w, const void* g, void** slots, const void* h, Py_ssize_t n
+    ) noexcept nogil
+
+    ctypedef void (*first_fn)(
+        void* w, const void* g, void** slots, const void* h, double* sums, Py_ssize_t n
+    ) noexcept nogil
+    ctypedef void (*between_fn)(
+        void** slots, const void* h, const double* sums, double count, double* factors
+    ) noexcept nogil
+    ctypedef void (*second_fn)(
+        void* w, const void* g, void** slots, const void* h, const double* factors, Py_ssize_t n
     ) noexcept nogil
 
     ctypedef struct rule_entry:
@@ -24,6 +36,11 @@ cdef extern from "table.h" nogil:
         int n_scalars
         int sequential
         run_fn run[2]
+        int reduction
+        unsigned int row_slots
+        first_fn first[2]
+        between_fn between[2]
+        second_fn second[2]
 
     ctypedef struct run_table:
         int n_rules

@@ -13,6 +13,12 @@ compute type throughout: ``sqrt, pow, fabs, copysign, fmax, fmin, exp, log1p`` a
 A slot that shrinks by a factor at every step ends among the subnormal numbers, where arithmetic
 is many times slower, and stays there; such slots are flushed.
 
+A rule may need a sum before it can update: over a row, or over the whole variable. Then it has
+three parts. `first` is a pass over the elements; what it assigns to a name of `sums` is added up,
+in float64, in an order that depends on sizes alone. `between` comes once a row, or once a variable,
+in float64: it sees the sums, ``count``, which is how many elements were summed, the scalars and the
+slots that have one number a row. `body` is the second pass, and sees what `between` has assigned.
+
 Scalars are made once a step in float64 and rounded once to the compute type. What depends on
 scalars alone (``1 - beta1``, ``1 / lr``) is made there too, in float64, and not in a body.
 """
@@ -81,6 +87,14 @@ class Rule:
         once, or the rule runs once for each of them in order of arrival.
     untouched : Untouched, optional
         What it does where the gradient is zero. None: nothing, or what cannot be deferred.
+    reduction : {"", "row", "variable"}
+        What is summed up before the update.
+    sums : tuple of str
+        The names of the sums.
+    first, between : str
+        The parts before `body`; see above.
+    row_slots : tuple of str
+        Those of the slots that have one number a row.
     """
 
     name: str
@@ -89,6 +103,11 @@ class Rule:
     body: str
     duplicates: Literal["sum", "sequential"] = "sum"
     untouched: Untouched | None = None
+    reduction: Literal["", "row", "variable"] = ""
+    sums: tuple[str, ...] = ()
+    first: str = ""
+    between: str = ""
+    row_slots: tuple[str, ...] = ()
 
 
 _PAGE = (
@@ -317,6 +336,164 @@ _PAGE = (
             lr="lr",
             epsilon="epsilon",
         ),
+    ),
+    Rule(
+        "rowwise_adagrad",
+        slots=("accumulator",),
+        row_slots=("accumulator",),
+        scalars=("lr", "epsilon"),
+        reduction="row",
+        sums=("squares",),
+        first="""
+            squares = g * g
+        """,
+        between="""
+            accumulator = accumulator + squares / count
+            rate = lr / (sqrt(accumulator) + epsilon)
+        """,
+        body="""
+            w = w - g * rate
+        """,
+    ),
+    # weight = sqrt(t + 1), where t is the number of the step.
+    Rule(
+        "rowwise_adagrad_weighted",
+        slots=("accumulator",),
+        row_slots=("accumulator",),
+        scalars=("lr", "epsilon", "weight"),
+        reduction="row",
+        sums=("squares",),
+        first="""
+            squares = g * g
+        """,
+        between="""
+            accumulator = accumulator + weight * squares / count
+            rate = lr * weight / (pow(accumulator, 1 / 3) + epsilon)
+        """,
+        body="""
+            w = w - g * rate
+        """,
+    ),
+    # lr is corrected for the bias of m; correction2 = 1 - beta2**t.
+    Rule(
+        "partial_rowwise_adam",
+        slots=("m", "v"),
+        row_slots=("v",),
+        scalars=("lr", "one_minus_beta1", "one_minus_beta2", "correction2", "epsilon"),
+        reduction="row",
+        sums=("squares",),
+        first="""
+            squares = g * g
+        """,
+        between="""
+            v = flush(v + (squares / count - v) * one_minus_beta2)
+            denominator = sqrt(v / correction2) + epsilon
+        """,
+        body="""
+            m = flush(m + (g - m) * one_minus_beta1)
+            w = w - m * lr / denominator
+        """,
+    ),
+    # As ftrl; then a row is drawn to zero as a whole. group = the penalty on the row's norm.
+    Rule(
+        "group_ftrl",
+        slots=("accum", "linear"),
+        scalars=("inv_lr", "l1", "two_l2", "group"),
+        reduction="row",
+        sums=("squares",),
+        first="""
+            n = accum + g * g
+            linear = linear + g - (sqrt(n) - sqrt(accum)) * inv_lr * w
+            accum = n
+            excess = fabs(linear) - l1
+            excess = 0 if excess < 0 else excess
+            squares = excess * excess
+        """,
+        between="""
+            norm = sqrt(squares)
+            limit = group * sqrt(count)
+            left = 1 - limit / norm if norm > limit else 0
+        """,
+        body="""
+            excess = fabs(linear) - l1
+            quotient = sqrt(accum) * inv_lr + two_l2
+            target = copysign(excess, linear) * left / quotient
+            w = -target if (excess > 0) & (left > 0) & (quotient > 0) else 0
+        """,
+    ),
+    # correction1 = 1 - beta1**t, correction2 = 1 - beta2**t; adapt is 0 where lr is to be taken as
+    # it is.
+    Rule(
+        "lamb",
+        slots=("m", "v"),
+        scalars=(
+            "lr",
+            "one_minus_beta1",
+            "one_minus_beta2",
+            "correction1",
+            "correction2",
+            "epsilon",
+            "weight_decay",
+            "adapt",
+        ),
+        reduction="variable",
+        sums=("weights", "steps"),
+        first="""
+            m = flush(m + (g - m) * one_minus_beta1)
+            v = flush(v + (g * g - v) * one_minus_beta2)
+            step = m / correction1 / (sqrt(v / correction2) + epsilon) + weight_decay * w
+            weights = w * w
+            steps = step * step
+        """,
+        between="""
+            ratio = sqrt(weights) / sqrt(steps)
+            rate = lr * ratio if (weights > 0) & (steps > 0) & (adapt > 0) else lr
+        """,
+        body="""
+            step = m / correction1 / (sqrt(v / correction2) + epsilon) + weight_decay * w
+            w = w - step * rate
+        """,
+    ),
+    Rule(
+        "lars",
+        slots=("momentum",),
+        scalars=("lr", "mu", "weight_decay", "eeta", "epsilon", "adapt"),
+        reduction="variable",
+        sums=("weights", "gradients"),
+        first="""
+            weights = w * w
+            gradients = g * g
+        """,
+        between="""
+            norm = sqrt(weights)
+            ratio = eeta * norm / (sqrt(gradients) + weight_decay * norm + epsilon)
+            rate = lr * ratio if (weights > 0) & (gradients > 0) & (adapt > 0) else lr
+        """,
+        body="""
+            momentum = flush(momentum * mu + (g + weight_decay * w))
+            w = w - momentum * rate
+        """,
+    ),
+    Rule(
+        "lars_nesterov",
+        slots=("momentum",),
+        scalars=("lr", "mu", "weight_decay", "eeta", "epsilon", "adapt"),
+        reduction="variable",
+        sums=("weights", "gradients"),
+        first="""
+            weights = w * w
+            gradients = g * g
+        """,
+        between="""
+            norm = sqrt(weights)
+            ratio = eeta * norm / (sqrt(gradients) + weight_decay * norm + epsilon)
+            rate = lr * ratio if (weights > 0) & (gradients > 0) & (adapt > 0) else lr
+        """,
+        body="""
+            step = g + weight_decay * w
+            momentum = flush(momentum * mu + step)
+            w = w - (step * rate + momentum * mu * rate)
+        """,
     ),
 )
 

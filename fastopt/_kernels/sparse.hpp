@@ -9,6 +9,7 @@
 
 #include "deferred.hpp"
 #include "grouping.hpp"
+#include "reduced.hpp"
 #include "table.h"
 
 namespace fastopt {
@@ -102,7 +103,9 @@ class SparseUpdate {
   void walk(std::int64_t b) noexcept {
     Bucket& bucket = grouper.bucket(b);
     const std::int64_t n = bucket.hi - bucket.lo;
-    if (table_->rule->sequential) {
+    if (table_->rule->reduction != 0) {
+      bucket.n_unique = walk_reduced(grouper.sorted<Word>(b), n);
+    } else if (table_->rule->sequential) {
       bucket.n_unique = walk_each(grouper.items<Word>(b), n);
     } else if (table_->every_row) {
       bucket.n_unique =
@@ -123,7 +126,13 @@ class SparseUpdate {
   void prefetch_row(std::int64_t row) const noexcept {
     prefetch(table_->w + row * row_size_);
     if (table_->half != nullptr) prefetch(table_->half + row * row_size_ / 2);
-    for (int s = 0; s < table_->n_slots; ++s) prefetch(table_->slots[s] + row * row_size_);
+    for (int s = 0; s < table_->n_slots; ++s) {
+      if (table_->rule->row_slots >> s & 1) {
+        __builtin_prefetch(table_->slots[s] + row * item_size_, 0, 2);
+      } else {
+        prefetch(table_->slots[s] + row * row_size_);
+      }
+    }
     if (table_->deferred != nullptr) __builtin_prefetch(table_->deferred->last_of(row), 0, 2);
   }
   template <class Word>
@@ -178,6 +187,36 @@ class SparseUpdate {
       const Word row = items[k].row;
       for (end = k; end < n && items[end].row == row; ++end) prefetch_item(items, end + ahead_, n);
       update_row(static_cast<std::int64_t>(row), items + k, end - k);
+      ++n_unique;
+    }
+    return n_unique;
+  }
+
+  // Rules that sum over a row first.
+  template <class Word>
+  std::int64_t walk_reduced(const Item<Word>* items, std::int64_t n) const noexcept {
+    static_assert(kReducedBlock <= kBlock);
+    alignas(64) double sum[kBlock];
+    const Reduced reduced{table_->w,       table_->half,  refresh_,   narrow_,
+                          table_->slots,   table_->n_slots, table_->width, item_size_,
+                          table_->type,    table_->rule,  h_};
+    std::int64_t n_unique = 0, end = 0;
+    for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
+    for (std::int64_t k = 0; k < n; k = end) {
+      const Word row = items[k].row;
+      for (end = k; end < n && items[end].row == row; ++end) prefetch_item(items, end + ahead_, n);
+      reduced.update(static_cast<std::int64_t>(row), [&](std::int64_t column, std::int64_t width) {
+        const std::int64_t offset = column * item_size_;
+        const void* g = value(items[k]) + offset;
+        if (end > k + 1) {
+          add_(sum, g, value(items[k + 1]) + offset, width);
+          for (std::int64_t i = k + 2; i < end; ++i) {
+            add_(sum, sum, value(items[i]) + offset, width);
+          }
+          g = sum;
+        }
+        return g;
+      });
       ++n_unique;
     }
     return n_unique;

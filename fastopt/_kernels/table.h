@@ -8,10 +8,21 @@
 #define FASTOPT_N_HALVES 2 /* 0: float16, 1: bfloat16 */
 #define FASTOPT_MAX_SLOTS 8
 #define FASTOPT_MAX_SCALARS 16
+#define FASTOPT_MAX_SUMS 2
+#define FASTOPT_MAX_FACTORS 4
 
 /* Updates n contiguous elements. w, g and the slots don't overlap; h has the scalars of the step
    in the compute type. */
 typedef void (*run_fn)(void* w, const void* g, void** slots, const void* h, ptrdiff_t n);
+
+/* The parts of a rule with a reduction: adds to the sums; makes factors of them, of the slots with
+   one number a row (null for others) and of how many elements were summed; updates by them. */
+typedef void (*first_fn)(void* w, const void* g, void** slots, const void* h, double* sums,
+                         ptrdiff_t n);
+typedef void (*between_fn)(void** slots, const void* h, const double* sums, double count,
+                           double* factors);
+typedef void (*second_fn)(void* w, const void* g, void** slots, const void* h,
+                          const double* factors, ptrdiff_t n);
 
 typedef struct {
   const char* name;
@@ -19,6 +30,11 @@ typedef struct {
   int n_scalars;
   int sequential;
   run_fn run[FASTOPT_N_TYPES];
+  int reduction; /* 0: none, 1: over a row, 2: over a variable; then run is null */
+  unsigned row_slots; /* bit s: slot s has one number a row */
+  first_fn first[FASTOPT_N_TYPES];
+  between_fn between[FASTOPT_N_TYPES];
+  second_fn second[FASTOPT_N_TYPES];
 } rule_entry;
 
 typedef struct {

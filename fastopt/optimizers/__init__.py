@@ -9,11 +9,14 @@ from fastopt.optimizers.adamw import AdamWOptimizer
 from fastopt.optimizers.decoupled import decouple
 from fastopt.optimizers.ftrl import FtrlOptimizer
 from fastopt.optimizers.gradient_descent import GradientDescentOptimizer
+from fastopt.optimizers.group_ftrl import GroupFtrlOptimizer, zero_rows
+from fastopt.optimizers.layerwise import LAMBOptimizer, LARSOptimizer
 from fastopt.optimizers.lion import LionOptimizer
 from fastopt.optimizers.momentum import MomentumOptimizer
 from fastopt.optimizers.nadam import NadamOptimizer
 from fastopt.optimizers.proximal import ProximalAdagradOptimizer, ProximalGradientDescentOptimizer
 from fastopt.optimizers.rmsprop import RMSPropOptimizer
+from fastopt.optimizers.rowwise import PartialRowWiseAdamOptimizer, RowWiseAdagradOptimizer
 
 __all__ = [
     "AdadeltaOptimizer",
@@ -24,12 +27,18 @@ __all__ = [
     "AdamaxOptimizer",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "GroupFtrlOptimizer",
+    "LAMBOptimizer",
+    "LARSOptimizer",
     "LazyAdamOptimizer",
     "LionOptimizer",
     "MomentumOptimizer",
     "NadamOptimizer",
+    "PartialRowWiseAdamOptimizer",
     "ProximalAdagradOptimizer",
     "ProximalGradientDescentOptimizer",
     "RMSPropOptimizer",
+    "RowWiseAdagradOptimizer",
     "decouple",
+    "zero_rows",
 ]

@@ -71,11 +71,14 @@ class Slot:
     op_name : str, optional
         The hyperparameter that may hold what stands in the variable's name for the optimizer's
         name.
+    per_row : bool
+        It has one number for each row of the variable.
     """
 
     name: str
     initial: str | float = 0.0
     op_name: str | None = None
+    per_row: bool = False
 
 
 class _KernelCallState(CallState):
@@ -102,12 +105,15 @@ class KernelOptimizer(Optimizer):
         What a sparse gradient means for rows that it doesn't list: "update" is a gradient of zero.
     _common : frozenset of str
         Hyperparameters that a variable can't have for itself.
+    _own_flags : frozenset of str
+        Hyperparameters that are no numbers, but that a variable can have for itself.
     """
 
     _constraints: Mapping[str, Constraint] = {}
     _slot_table: tuple[Slot, ...] = ()
     _untouched: ClassVar[Literal["skip", "update"]] = "skip"
     _common: ClassVar[frozenset[str]] = frozenset()
+    _own_flags: ClassVar[frozenset[str]] = frozenset()
     _hooks_are_ours: ClassVar[bool] = True
     _steps_are_ours: ClassVar[bool] = True
 
@@ -196,7 +202,8 @@ class KernelOptimizer(Optimizer):
                     f"{owner}.configure: no hyperparameter {name!r}; there are"
                     f" {', '.join(constraints)}"
                 )
-            if name in self._common or not isinstance(constraint, Real) or constraint.fixed:
+            number = isinstance(constraint, Real) and not constraint.fixed
+            if name in self._common or not (number or name in self._own_flags):
                 raise ValueError(
                     f"{owner}.configure: {name} is one for all variables of an optimizer"
                 )
@@ -246,8 +253,15 @@ class KernelOptimizer(Optimizer):
                 if isinstance(fill, str):
                     fill = self._hyperparameters[fill]
 
-                def make(var: Variable = var, place: int = place, fill: Any = fill) -> Array:
-                    array = _memory.empty(var.shape, compute_dtype(var.dtype), place)
+                shape = var.shape[:1] if slot.per_row else var.shape
+
+                def make(
+                    var: Variable = var,
+                    place: int = place,
+                    fill: Any = fill,
+                    shape: tuple[int, ...] = shape,
+                ) -> Array:
+                    array = _memory.empty(shape, compute_dtype(var.dtype), place)
                     array.fill(fill)
                     return array
 
@@ -328,7 +342,7 @@ class KernelOptimizer(Optimizer):
         for var, settings in self._own.items():
             mine = {**values, **settings}
             for name, value in settings.items():
-                if type(value) is not float:
+                if not isinstance(value, float | bool):
                     owner = f"{type(self).__name__} for variable {var.name!r}"
                     kept = at_step(value, global_step)
                     mine[name] = self._constraints[name].read(owner, name, kept)

@@ -15,7 +15,7 @@ import numpy as np
 from fastopt._kernels._aggregate import add_n, sum_of_squares
 from fastopt._kernels._grouping import Grouping
 from fastopt._kernels._rows import pooled_gather, scatter_add
-from tests.kernels.support import CASES, Slices, apply, kernel_of, state, threads
+from tests.kernels.support import CASES, Slices, apply, kernel_of, state, takes, threads
 
 
 def skewed(rng: np.random.Generator, n_rows: int, n: int) -> Any:
@@ -51,7 +51,7 @@ def digests() -> dict[str, str]:
             for row in ((), (3,), (70,)):
                 for n_rows, n in ((50, 7), (3000, 40_000)):
                     for untouched in ("skip", "update"):
-                        if untouched == "update" and rule == "gradient_descent":
+                        if not takes(name, untouched):
                             continue
                         w, slots = state(name, (n_rows, *row), dtype, rng)
                         for seed in range(2):

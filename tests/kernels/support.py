@@ -45,6 +45,10 @@ def kernel_of(rule: str, hyper: dict[str, Any]) -> str:
         return "momentum_nesterov"
     if rule == "rmsprop" and hyper.get("centered"):
         return "rmsprop_centered"
+    if rule == "lars" and hyper.get("use_nesterov"):
+        return "lars_nesterov"
+    if rule == "rowwise_adagrad" and "weight" in hyper:
+        return "rowwise_adagrad_weighted"
     if rule == "ftrl" and hyper.get("learning_rate_power", -0.5) != -0.5:
         return "ftrl_power"
     return rule
@@ -65,7 +69,16 @@ def scalars_of(rule: str, hyper: dict[str, Any]) -> tuple[float, ...]:
     if rule == "rmsprop":
         return (lr, h["momentum"], 1 - h["decay"], h["epsilon"])
     step = lr * float(np.sqrt(1 - p2)) / (1 - p1)  # of Adam and its relatives
+    decay, adapt = h.get("weight_decay", 0.0), h.get("adapt", 1.0)
+    epsilon = h.get("epsilon", 0.0)
+    if "weight" in h:
+        return (lr, epsilon, h["weight"])
     scalars: dict[str, tuple[float, ...]] = {
+        "rowwise_adagrad": (lr, epsilon),
+        "partial_rowwise_adam": (lr / (1 - p1), 1 - b1, 1 - b2, 1 - p2, epsilon),
+        "group_ftrl": (1 / lr, l1, 2 * l2, h.get("l21", 0.0)),
+        "lamb": (lr, 1 - b1, 1 - b2, 1 - p1, 1 - p2, epsilon, decay, adapt),
+        "lars": (lr, h.get("momentum", 0.0), decay, h.get("eeta", 0.0), epsilon, adapt),
         "gradient_descent": (lr,),
         "momentum": (lr, h.get("momentum", 0.0)),
         "adagrad": (lr,),
@@ -108,9 +121,32 @@ HYPER: dict[str, list[dict[str, Any]]] = {
     "adamax": [{**_BETAS, "beta1_power": 0.9**3}],
     "nadam": [{**_BETAS, **_POWERS}],
     "amsgrad": [{**_BETAS, **_POWERS}],
+    "rowwise_adagrad": [
+        {"learning_rate": 0.3, "epsilon": 0.01},
+        {"learning_rate": 0.3, "epsilon": 0.01, "weight": 2.0},
+    ],
+    "partial_rowwise_adam": [{**_BETAS, **_POWERS}],
+    "group_ftrl": [{"learning_rate": 0.5, "l1": 0.2, "l2": 0.1, "l21": 0.3}],
+    "lamb": [{**_BETAS, **_POWERS, "weight_decay": 0.1}],
+    "lars": [
+        {"learning_rate": 0.3, "momentum": 0.9, "weight_decay": 0.1, "eeta": 0.5, "epsilon": 0.01},
+        {"learning_rate": 0.3, "momentum": 0.9, "eeta": 0.5, "use_nesterov": True},
+    ],
 }
 CASES = [(rule, hyper) for rule, cases in HYPER.items() for hyper in cases]
 CASE_IDS = [kernel_of(rule, hyper) for rule, hyper in CASES]
+
+
+def takes(rule: str, untouched: str = "skip") -> bool:
+    """Whether plans of a rule take sparse gradients in this way."""
+    reduction = RULES[rule].reduction
+    if untouched == "update":
+        return not reduction and RULES[rule].duplicates == "sum"
+    return reduction != "variable"
+
+
+SPARSE_CASES = [case for case, name in zip(CASES, CASE_IDS, strict=True) if takes(name)]
+SPARSE_IDS = [name for name in CASE_IDS if takes(name)]
 
 
 def state(
@@ -124,6 +160,8 @@ def state(
     slots = {}
     for name in RULES[rule].slots:
         slots[name] = numbers()
+        if name in RULES[rule].row_slots:
+            slots[name] = np.asarray(rng.normal(size=shape[:1])).astype(dtype)
         if name not in ("m", "momentum", "linear", "mg", "gradient_accumulator"):
             slots[name] = np.asarray(np.abs(slots[name]) + dtype(0.1))
     return numbers(), slots

@@ -9,7 +9,19 @@ import pytest
 
 from fastopt._kernels.rules import RULES
 from tests import reference
-from tests.kernels.support import CASE_IDS, CASES, HYPER, Slices, apply, digits, kernel_of, state
+from tests.kernels.support import (
+    CASE_IDS,
+    CASES,
+    HYPER,
+    SPARSE_CASES,
+    SPARSE_IDS,
+    Slices,
+    apply,
+    digits,
+    kernel_of,
+    state,
+    takes,
+)
 
 RULE_CASES = pytest.mark.parametrize(("rule", "hyper"), CASES, ids=CASE_IDS)
 DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -60,7 +72,7 @@ INDICES = {
 }
 
 
-@RULE_CASES
+@pytest.mark.parametrize(("rule", "hyper"), SPARSE_CASES, ids=SPARSE_IDS)
 @DTYPES
 @pytest.mark.parametrize("row", [(), (3,), (7,), (8,), (2, 19)])
 @pytest.mark.parametrize("indices", INDICES.values(), ids=INDICES)
@@ -91,7 +103,7 @@ def test_sparse(
 @DTYPES
 @pytest.mark.parametrize("row", [(), (3,), (16,), (5000,)])
 @pytest.mark.parametrize("indices", INDICES.values(), ids=INDICES)
-@pytest.mark.parametrize("rule", sorted(set(HYPER) - reference.SEQUENTIAL))
+@pytest.mark.parametrize("rule", [rule for rule in sorted(HYPER) if takes(rule, "update")])
 def test_untouched_rows_are_updated_too(
     rule: str, dtype: Any, row: tuple[int, ...], indices: list[int]
 ) -> None:

@@ -195,7 +195,7 @@ def test_the_order_of_slices_is_only_rounding(
 
 
 @pytest.mark.parametrize(
-    "record", [pytest.param(r, id=r.id) for r in RECORDS if not r.counts_calls]
+    "record", [pytest.param(r, id=r.id) for r in RECORDS if not (r.counts_calls or r.whole)]
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("index", [np.int32, np.int64])
@@ -241,9 +241,11 @@ def test_a_step_without_rows(record: Record, dtype: Any) -> None:
         done = optimizer.apply_gradients([(empty, table)], global_step=step)
         assert (table.numpy() == 1).all()  # moments are zero, so Adam doesn't move either
         assert step.numpy() == k and done.sparse_rows == 0
-    if record.counts_calls:
-        power = optimizer._get_non_slot_variable("beta1_power").numpy()
-        assert power == pytest.approx(0.9**4)
+    power = optimizer._get_non_slot_variable("beta1_power")
+    if power is not None:
+        assert power.numpy() == pytest.approx(0.9**4)
+    elif record.counts_calls:
+        assert optimizer._get_non_slot_variable("iteration").numpy() == 4
 
 
 @every_record()

@@ -74,7 +74,8 @@ def test_golden(record: Record, name: str, case: str, threads: int) -> None:
     var = fo.Variable(arrays["var"][0], name="var")
     gradients = _gradients(arrays, var.shape)
     slots = [key.removeprefix("slot/") for key in arrays if key.startswith("slot/")]
-    assert sorted(slots) == sorted(record.slots)
+    assert set(slots) <= set(record.slots)
+    assert "tensorflow" not in meta or len(slots) == len(record.slots)
     with fo.num_threads(threads), np.errstate(invalid="ignore"):
         for step, gradient in enumerate(gradients, 1):
             optimizer.apply_gradients([(gradient, var)], global_step=step_counter)
@@ -116,6 +117,8 @@ def test_slot_names_are_tensorflows() -> None:
             meta = json.loads(str(data["meta"]))
         if "slot_variable_names" not in meta:
             continue  # composed of TensorFlow's operations, not one of its classes
+        if record.cls.__name__ != f"{meta['optimizer']}Optimizer":
+            continue  # another class, whose numbers ours has too
         with fo.Graph().as_default():
             var = fo.Variable(np.ones(2), name="var")
             optimizer = record.make()
