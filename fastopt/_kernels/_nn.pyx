@@ -87,7 +87,7 @@ def bias_relu(out, bias, bint relu):
             c_bias_relu[double](data, b, relu, n, width, WIDE, <parallel_fn>parallel_for, threads)
 
 
-def mask(g, y=None, bint sums=False):
+def mask(g, y=None, bint sums=False, out=None):
     """Return ``g`` where ``y > 0`` and 0 elsewhere, and the sums of its columns.
 
     Parameters
@@ -99,6 +99,8 @@ def mask(g, y=None, bint sums=False):
         first result is `g` itself.
     sums : bool
         Whether to sum; otherwise the second result is None.
+    out : ndarray, optional
+        Where to write the first result, if something is replaced; new memory by default.
 
     Returns
     -------
@@ -115,19 +117,25 @@ def mask(g, y=None, bint sums=False):
     cdef void* out_data = NULL
     cdef void* partial_data = NULL
     cdef void* sum_data = NULL
-    out, sum_, partial = g, None, None
+    sum_, partial = None, None
     if y is not None:
         check(y, "y", type_, cnp.PyArray_SIZE(a))
         mask_data = cnp.PyArray_DATA(<cnp.ndarray>y)
-        out = np.empty(g.shape, g.dtype)
+        if out is None:
+            out = np.empty(g.shape, g.dtype)
+        check(out, "out", type_, cnp.PyArray_SIZE(a))
+        if not cnp.PyArray_ISWRITEABLE(<cnp.ndarray>out):
+            raise ValueError("out is read-only")
         out_data = cnp.PyArray_DATA(<cnp.ndarray>out)
-    elif not sums:
-        return g, None
+    else:
+        out = g
     if sums:
         sum_ = np.empty(width, g.dtype)
         partial = np.empty((c_layer_tasks(n, width), width), g.dtype)
         sum_data = cnp.PyArray_DATA(<cnp.ndarray>sum_)
         partial_data = cnp.PyArray_DATA(<cnp.ndarray>partial)
+    if y is None and not sums:
+        return g, None
     with nogil:
         if type_ == cnp.NPY_FLOAT:
             c_mask[float](

@@ -13,6 +13,7 @@ from fastopt._arrays import shown
 from fastopt._kernels import _nn
 from fastopt.autodiff.primitives import defvjp_argnums
 from fastopt.nn.activations import relu
+from fastopt.nn.blocks import blocks, run
 from fastopt.nn.numerics import Array
 from fastopt.nn.recorded import recorded
 
@@ -117,24 +118,36 @@ class _Inputs:
         for i, matrix in enumerate(self.matrices):
             yield matrix, slice(self.ends[i], self.ends[i + 1])
 
+    def blocks(self, width: int) -> list[slice]:
+        """Return the rows of the batch that are computed together."""
+        return blocks(math.prod(self.lead), self.ends[-1], width)
+
 
 def _forward(w: Any, b: Any, inputs: Sequence[Any], with_relu: bool) -> Array:
     w = np.asarray(w)
     b = None if b is None else np.asarray(b)
     x = _Inputs(inputs, w, b)
-    out: Any = None
-    for matrix, rows in x.slices():
-        product = np.matmul(matrix, w[rows])
-        out = product if out is None else np.add(out, product, out=out)
-    if b is not None and not (_nn.fits(b) and b.dtype == out.dtype):
-        out = out + b
-        b = None
-    if not _nn.fits(out):
+    width = w.shape[1]
+    out = np.empty((math.prod(x.lead), width), np.result_type(x.matrices[0], w))
+    # Memory of the threads that help would be fresh from the system each time.
+    more = np.empty_like(out) if len(inputs) > 1 else out
+    alike = _nn.fits(out) and (b is None or (_nn.fits(b) and b.dtype == out.dtype))
+
+    def block(_: int, rows: slice) -> None:
+        part = out[rows]
+        for i, (matrix, weights) in enumerate(x.slices()):
+            if i == 0:
+                np.matmul(matrix[rows], w[weights], out=part)
+            else:
+                np.add(part, np.matmul(matrix[rows], w[weights], out=more[rows]), out=part)
+        if alike and (with_relu or b is not None):
+            _nn.bias_relu(part, b, with_relu)
+
+    run(block, x.blocks(width))
+    if not alike:
         out = out if b is None else out + b
         out = np.maximum(out, 0) if with_relu else out
-    elif with_relu or b is not None:
-        _nn.bias_relu(out, b, with_relu)
-    return out if out.ndim == len(x.lead) + 1 else out.reshape(*x.lead, out.shape[-1])
+    return out if len(x.lead) == 1 else out.reshape(*x.lead, width)
 
 
 @recorded
@@ -147,11 +160,12 @@ def _linear_relu(w: Any, b: Any, *inputs: Any) -> Any:
     return _forward(w, b, inputs, True)
 
 
-def _masked_and_summed(g: Array, y: Array | None, sums: bool) -> tuple[Array, Array | None]:
+def _masked_and_summed(
+    g: Array, y: Array | None, sums: bool, out: Array
+) -> tuple[Array, Array | None]:
     """Return `g` where `y` is positive, 0 elsewhere, and the sums of its columns if wanted."""
-    g = np.ascontiguousarray(g)
     if _nn.fits(g):
-        return _nn.mask(g, y, sums)
+        return _nn.mask(g, y, sums, out)
     g = g if y is None else np.where(np.greater(y, 0), g, g.dtype.type(0))
     return g, np.sum(g, axis=0, dtype=g.dtype) if sums else None
 
@@ -159,24 +173,49 @@ def _masked_and_summed(g: Array, y: Array | None, sums: bool) -> tuple[Array, Ar
 def _pull(
     argnums: Sequence[int], y: Array | None, args: Sequence[Any], g: Array
 ) -> list[Array | None]:
-    w, b = np.asarray(args[0]), args[1]
+    w = np.asarray(args[0])
     x = _Inputs(args[2:], w, None)
     n, width = math.prod(x.lead), w.shape[1]
     y = None if y is None else y.reshape(n, width)
-    g, b_gradient = _masked_and_summed(g.reshape(n, width), y, b is not None and 1 in argnums)
-    terms: list[Array | None] = []
-    for i in argnums:
-        if i == 0:
-            term = np.empty(w.shape, np.result_type(x.matrices[0], g))
-            for matrix, rows in x.slices():
-                np.matmul(matrix.T, g, out=term[rows])
-            terms.append(term)
-        elif i == 1:
-            terms.append(b_gradient)
-        else:
-            term = np.matmul(g, w[x.ends[i - 2] : x.ends[i - 1]].T)
-            terms.append(term if len(x.lead) == 1 else term.reshape(*x.lead, term.shape[-1]))
-    return terms
+    g = np.ascontiguousarray(g.reshape(n, width))
+    parts = x.blocks(width)
+    dtype = np.result_type(x.matrices[0], g)
+    masked = g if y is None else np.empty_like(g)
+    # Sums over the batch, one for each block.
+    w_terms = np.empty((len(parts), *w.shape), dtype) if 0 in argnums else None
+    b_terms = np.empty((len(parts), width), g.dtype) if 1 in argnums else None
+    terms: dict[int, Array] = {
+        i: np.empty((n, x.ends[i - 1] - x.ends[i - 2]), np.result_type(g, w))
+        for i in argnums
+        if i > 1
+    }
+
+    def block(at: int, rows: slice) -> None:
+        part, sums = _masked_and_summed(
+            g[rows], None if y is None else y[rows], b_terms is not None, masked[rows]
+        )
+        if b_terms is not None:
+            b_terms[at] = sums
+        if w_terms is not None:
+            for matrix, weights in x.slices():
+                np.matmul(matrix[rows].T, part, out=w_terms[at, weights])
+        for i, term in terms.items():
+            np.matmul(part, w[x.ends[i - 2] : x.ends[i - 1]].T, out=term[rows])
+
+    run(block, parts)
+    if w_terms is not None:
+        terms[0] = _added(w_terms)
+    if b_terms is not None:
+        terms[1] = _added(b_terms)
+    if len(x.lead) != 1:
+        for i in terms.keys() - {0, 1}:
+            terms[i] = terms[i].reshape(*x.lead, terms[i].shape[1])
+    return [terms[i] for i in argnums]
+
+
+def _added(terms: Array) -> Array:
+    """Return the sum over the first axis."""
+    return terms[0] if len(terms) == 1 else np.add.reduce(terms, axis=0, dtype=terms.dtype)
 
 
 defvjp_argnums(_linear, lambda argnums, ans, args, kwargs: lambda g: _pull(argnums, None, args, g))
