@@ -432,8 +432,13 @@ class KernelOptimizer(Optimizer):
 
     def _moves_every_row(self) -> bool:
         """Whether a sparse gradient also moves rows that it doesn't list."""
-        decays = self._decay is not None and not self._decay.listed_rows_only
-        return decays or self._untouched == "update"
+        if self._untouched == "update":
+            return True
+        if self._decay is None or self._decay.listed_rows_only:
+            return False
+        kept = (self._hyperparameters, *self._own.values())
+        rates = [values["weight_decay"] for values in kept if "weight_decay" in values]
+        return not all(type(rate) is float and rate == 0 for rate in rates)
 
     def _weights(self, var: Variable) -> Weights:
         """Return the numbers that the rule works on."""
