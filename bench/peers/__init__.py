@@ -9,10 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
+
+
+def cache_directory() -> Path:
+    """Return where compiled probes and extensions are kept."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "fastopt-bench"
 
 
 def _quiet_tensorflow(threads: int) -> dict[str, str]:
@@ -22,6 +30,10 @@ def _quiet_tensorflow(threads: int) -> dict[str, str]:
 def _jax_threads(threads: int) -> dict[str, str]:
     flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     return {"JAX_PLATFORMS": "cpu"} | ({"XLA_FLAGS": flags} if threads == 1 else {})
+
+
+def _own_extensions(threads: int) -> dict[str, str]:
+    return {"TORCH_EXTENSIONS_DIR": str(cache_directory() / "torch-extensions")}
 
 
 def _nothing(threads: int) -> dict[str, str]:
@@ -65,7 +77,7 @@ PEERS: dict[str, Peer] = {
         "TensorFlow v1", ("tensorflow",), ("tensorflow", "tensorflow-cpu"), _quiet_tensorflow
     ),
     "fbgemm": Peer("FBGEMM", ("torch", "fbgemm_gpu"), ("fbgemm-gpu-cpu", "fbgemm-gpu")),
-    "deepspeed_": Peer("DeepSpeed", ("torch", "deepspeed"), ("deepspeed",)),
+    "deepspeed_": Peer("DeepSpeed", ("torch", "deepspeed"), ("deepspeed",), _own_extensions),
     "jax_": Peer("JAX", ("jax", "optax"), ("jax", "optax"), _jax_threads),
     "autograd_": Peer("autograd", ("autograd",), ("autograd",)),
     "sklearn_": Peer("scikit-learn", ("sklearn",), ("scikit-learn",), threads=(1,)),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
 import torch
 from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
 from deepspeed.ops.adam import DeepSpeedCPUAdam
@@ -11,10 +15,15 @@ from bench.contestant import Builders, Contestant
 from bench.workloads import Dense, Workload
 
 RATE = 1e-3
+BUILD_SECONDS = 300.0
 
 
 def start(threads: int) -> None:
     torch.set_num_threads(threads)
+    # A build that was killed leaves a lock for which the next one would wait for ever.
+    for lock in Path(os.environ["TORCH_EXTENSIONS_DIR"]).glob("*/lock"):
+        if time.time() - lock.stat().st_mtime > BUILD_SECONDS:
+            lock.unlink()
 
 
 def builders(work: Workload, threads: int) -> Builders:

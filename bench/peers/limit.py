@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ import numpy as np
 
 from bench import data
 from bench.contestant import Builders, Contestant
+from bench.peers import cache_directory
 from bench.workloads import SPARSE_STATES, Aggregation, Dense, Lookup, Sparse, Workload
 
 SOURCE = Path(__file__).with_name("probe.c")
@@ -29,7 +29,7 @@ RULES = {"sgd": 0, "momentum": 1, "adagrad": 2, "rmsprop": 3, "adam": 4, "adamw"
 def compiled() -> ctypes.CDLL:
     """Compile the probe, once for each version of its source, and load it."""
     digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fastopt-bench"
+    cache = cache_directory()
     library = cache / f"probe-{digest}.so"
     if not library.exists():
         cache.mkdir(parents=True, exist_ok=True)
