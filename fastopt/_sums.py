@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastopt._arrays import compute_dtype
 from fastopt._kernels._rows import scatter_add
 from fastopt.indexed_slices import IndexedSlices
 
@@ -16,11 +17,6 @@ Array = np.ndarray[Any, Any]
 
 # Stored rows below which merging them is put off.
 _FEW_ROWS = 4096
-
-
-def wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype in which gradients of `dtype` are summed."""
-    return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
 
 
 class SlicesSum:
@@ -39,7 +35,7 @@ class SlicesSum:
 
     def add(self, slices: IndexedSlices) -> None:
         """Add a term, which may change afterwards: merging its rows copies them."""
-        one = slices.astype(wide(slices.dtype)).coalesce()
+        one = slices.astype(compute_dtype(slices.dtype)).coalesce()
         self._terms.append(IndexedSlices(one.values, one.indices.astype(np.int64)))
         self._counts.append(np.ones((len(one), 1)))
         self._rows += len(one)
@@ -91,7 +87,7 @@ class GradientSum:
                 self._sparse = SlicesSum()
             self._sparse.add(gradient)
         elif self._dense is None:
-            dtype = wide(gradient.dtype)
+            dtype = compute_dtype(gradient.dtype)
             self._dense = np.array(gradient, dtype=dtype, order="C", copy=True)
             if self._sparse is not None:
                 _scatter(self._dense, self._sparse.total()[0])

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fastopt._arrays import cast_real, shown
-from fastopt._sums import SlicesSum, wide
+from fastopt._arrays import cast_real, compute_dtype, shown
+from fastopt._sums import SlicesSum
 from fastopt.conversion import as_gradient
 from fastopt.indexed_slices import IndexedSlices
 
@@ -214,7 +214,7 @@ class ConditionalAccumulator(_Accumulator):
         def add() -> None:
             _check_shape(self._name, gradient.shape, self._declared)
             if self._sum is None:
-                self._sum = np.array(gradient, dtype=wide(self._dtype), copy=True)
+                self._sum = np.array(gradient, dtype=compute_dtype(self._dtype), copy=True)
             else:
                 np.add(self._sum, gradient, out=self._sum)
             self._declared = gradient.shape

@@ -19,7 +19,13 @@ from fastopt.distribute.context import current as current_replica
 from fastopt.distribute.strategy import Strategy
 from fastopt.graph import get_default_graph
 from fastopt.indexed_slices import IndexedSlices
-from fastopt.loss_scale import LossScale, apply_if_finite, from_environment, unscale_gradients
+from fastopt.loss_scale import (
+    FixedLossScale,
+    LossScale,
+    apply_if_finite,
+    from_environment,
+    unscale_gradients,
+)
 from fastopt.loss_scale import get as get_loss_scale
 from fastopt.operation import Operation
 from fastopt.schedules.base import at_step
@@ -285,9 +291,10 @@ class Optimizer(SlotKeeper):
             )
             if traced.loss is None:
                 return [(None, x) for x in traced.xs]
-            gradients = backward(
-                [traced.loss], traced.xs, [traced.grad_loss], (), traced.aggregation_method
-            )
+            with np.errstate(**self._quiet()):
+                gradients = backward(
+                    [traced.loss], traced.xs, [traced.grad_loss], (), traced.aggregation_method
+                )
             if scale is not None:
                 # What vanishes in 16 bits without a scale would vanish again.
                 gradients = unscale_gradients(gradients, scale, widen=True)
@@ -503,6 +510,12 @@ class Optimizer(SlotKeeper):
         """Return the record of a call that has updated no variable."""
         step = None if global_step is None else global_step.item()
         return Operation(name or self._name, type(self).__name__, step=step)
+
+    def _quiet(self) -> dict[str, Any]:
+        """Return the warnings of NumPy that a backward pass does without."""
+        if self._loss_scale is None or isinstance(self._loss_scale, FixedLossScale):
+            return {}
+        return {"over": "ignore", "invalid": "ignore"}  # what such a scale looks for
 
     def _make_loss_scale(self, loss_scale: Any) -> LossScale | None:
         """Return the loss scale that the constructor's argument or the environment asks for."""

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from fastopt._arrays import is_bfloat16
+from fastopt._arrays import is_half
 from fastopt.autodiff.aggregation import add_n, scatter_add
 from fastopt.conversion import as_gradient
 from fastopt.distribute.values import ReduceOp
@@ -81,7 +81,7 @@ def total(terms: Sequence[Gradient | None]) -> Gradient | None:
     dtype = np.result_type(*(term.dtype for term in given))
     if not dense:
         return IndexedSlices.concatenate([term.astype(dtype) for term in slices])
-    wide = np.dtype(np.float32) if _is_narrow(dtype) else dtype
+    wide = np.dtype(np.float32) if is_half(dtype) else dtype
     arrays = [term.astype(wide, copy=False) for term in dense]
     if len(arrays) > 1:
         sum_: Array = np.asarray(add_n(arrays, [False] * len(arrays)))
@@ -118,7 +118,3 @@ def divided(gradient: Gradient | None, op: ReduceOp, count: int) -> Gradient | N
 
 def _quotient(array: Array, count: int) -> Array:
     return np.asarray(np.divide(array, array.dtype.type(count)))
-
-
-def _is_narrow(dtype: np.dtype[Any]) -> bool:
-    return dtype == np.float16 or is_bfloat16(dtype)
