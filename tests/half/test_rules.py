@@ -152,3 +152,35 @@ def test_in_one_call_with_others(half: Any) -> None:
             other.apply_gradients([(g, v)])
     for a, b in zip(together, alone, strict=True):
         assert a.numpy().tobytes() == b.numpy().tobytes()
+
+
+@every_record()
+@both()
+@pytest.mark.parametrize("shape", [(), (0,), (0, 3), (3, 0)])
+def test_shapes_at_the_border(record: Record, half: Any, shape: tuple[int, ...]) -> None:
+    var = fo.Variable(np.ones(shape, half))
+    optimizer = record.make()
+    optimizer.apply_gradients([(np.ones(shape, half), var)])
+    assert var.shape == shape and var.dtype == half
+    if len(shape) > 1 or shape == (0,):
+        none = fo.IndexedSlices(np.ones((0, *shape[1:]), half), np.zeros(0, int))
+        optimizer.apply_gradients([(none, var)])
+    master = optimizer.get_slot(var, "master")
+    assert master is not None and master.shape == shape
+
+
+@both()
+def test_gradients_in_the_memory_of_the_weights(half: Any) -> None:
+    """Whatever overlaps is copied first."""
+    w = fo.Variable(np.linspace(0, 1, 8).astype(half), name="w")
+    expected = fo.Variable(w.numpy(), name="expected")
+    optimizer, other = fo.GradientDescentOptimizer(0.5), fo.GradientDescentOptimizer(0.5)
+    for _ in range(2):
+        other.apply_gradients([(expected.numpy(), expected)])
+        optimizer.apply_gradients([(w.value, w)])
+    assert w.numpy().tobytes() == expected.numpy().tobytes()
+    master, like = optimizer.get_slot(w, "master"), other.get_slot(expected, "master")
+    assert master is not None and like is not None
+    optimizer.apply_gradients([(master.value, w)])
+    other.apply_gradients([(like.numpy(), expected)])
+    assert w.numpy().tobytes() == expected.numpy().tobytes()
