@@ -21,10 +21,22 @@ from bench.scenarios import select, workloads
 from bench.summary import Row, row_from_json, row_to_json, summarise
 from bench.workloads import Workload
 
+THEY = [key for key in PEERS if key not in (CANDIDATE, LIMIT)]
 SAVED_RATIOS = HERE / "ratios.json"
 DESCRIPTION = """Measures fastopt against the peers that are installed and against the limits of the
 machine. Only ratios within one run count, since other programs share the memory: all contestants
 take turns, each in a process of its own."""
+
+
+def _numbers(text: str) -> list[int]:
+    return sorted({int(number) for number in text.split(",")})
+
+
+def _peers(text: str) -> list[str]:
+    unknown = set(text.split(",")) - set(THEY)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no peer {', '.join(sorted(unknown))}")
+    return text.split(",")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,11 +46,10 @@ def parser() -> argparse.ArgumentParser:
     add("names", nargs="*", metavar="NAME", help="start of a path (sparse/adagrad), or a pattern")
     add("--list", action="store_true", help="print the scenarios and end")
     add("--quick", action="store_true", help="a few telling scenarios, in about two minutes")
-    add("--threads", type=int, nargs="+", default=[1, 2], metavar="N", help="default: 1 2")
+    add("--threads", type=_numbers, default=[1, 2], metavar="N,N", help="default: 1,2")
     add("--rounds", type=int, help="turns of each contestant (default: 7; quick: 3)")
     add("--seconds", type=float, help="length of a turn (default: 0.2; quick: 0.05)")
-    add("--peers", nargs="+", choices=[k for k in PEERS if k not in (CANDIDATE, LIMIT)],
-        metavar="PEER", help="only these peers")  # fmt: skip
+    add("--peers", type=_peers, metavar="P,P", help=f"only these, of {', '.join(THEY)}")
     add("--python", action="append", default=[], metavar="PATH",
         help="another interpreter whose libraries take part (repeatable)")  # fmt: skip
     add("--memory-gb", type=float, help="for all contestants of a scenario (default: half of ours)")
@@ -66,8 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     chosen = [work for work in chosen if work.megabytes <= options.skip_larger_gb * 1024]
     rows, context = _measure(options, chosen)
-    if options.add:
-        rows = _with_earlier(rows, options.out / "table.json")
+    earlier = options.out / "table.json"
+    if options.add and earlier.exists():
+        rows, context = _with_earlier(rows, context, json.loads(earlier.read_text()))
     text = markdown.document(rows, context)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "table.md").write_text(text)
@@ -102,7 +114,7 @@ def _measure(
     rows: list[Row] = []
     start = time.monotonic()
     with Driver(pythons, rounds, seconds, budget, checkout) as driver:
-        for threads in sorted(set(options.threads)):
+        for threads in options.threads:
             for work in chosen:
                 row = summarise(work, threads, driver.measure(work, threads))
                 rows.append(row)
@@ -143,14 +155,22 @@ def _tell(row: Row, seconds: float) -> None:
         print(f"          {entry.name}: {entry.note}", file=sys.stderr, flush=True)
 
 
-def _with_earlier(rows: list[Row], path: Path) -> list[Row]:
-    if not path.exists():
-        return rows
+def _with_earlier(
+    rows: Sequence[Row], context: dict[str, Any], record: dict[str, Any]
+) -> tuple[list[Row], dict[str, Any]]:
+    """Add rows that were measured before; what is said of the run is then said of both."""
     now = {(row.work.name, row.threads) for row in rows}
-    earlier = map(row_from_json, json.loads(path.read_text())["rows"])
-    merged = [row for row in earlier if (row.work.name, row.threads) not in now] + rows
+    earlier = [row_from_json(row) for row in record["rows"]]
+    merged = [row for row in earlier if (row.work.name, row.threads) not in now] + list(rows)
     order = {work.name: k for k, work in enumerate(workloads())}
-    return sorted(merged, key=lambda row: (order.get(row.work.name, len(order)), row.threads))
+    merged.sort(key=lambda row: (order.get(row.work.name, len(order)), row.threads))
+    before = record["context"]
+    load = [*before["load"], *context["load"]]
+    return merged, context | {
+        "load": [min(load), max(load)],
+        "versions": before["versions"] | context["versions"],
+        "command": "python -m bench",
+    }
 
 
 def _memory_gb() -> float:

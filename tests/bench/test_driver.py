@@ -38,7 +38,7 @@ def test_a_library_that_no_interpreter_has_is_left_out(monkeypatch):
     assert set(versions) == {"numpy", "scipy"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def driver():
     pythons = {"fastopt_": sys.executable, "numpy_": sys.executable}
     with Driver(pythons, rounds=2, seconds=0.0, budget_mb=1e3, checkout=False) as made:
