@@ -84,5 +84,8 @@ def test_every_rule_is_in_the_table() -> None:
     from fastopt import optimizers
 
     text = (ROOT / "README.md").read_text()
-    listed = set(re.findall(r"^\| `(\w+Optimizer)\(", text, re.M))
-    assert listed == {name for name in optimizers.__all__ if name.endswith("Optimizer")}
+    _, _, table = text.partition("| | `...Optimizer` |")
+    table, _, _ = table.partition("\n\n")
+    listed = set(re.findall(r"`(\w+)`", table))
+    names = {name.removesuffix("Optimizer") for name in optimizers.__all__}
+    assert listed == names - {"zero_rows"} | {"configure"}
