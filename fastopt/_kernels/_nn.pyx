@@ -13,7 +13,6 @@ import numpy as np
 
 cimport numpy as cnp
 
-from ._dispatch import level
 from ._pool cimport num_threads, parallel_for, task_fn
 
 cnp.import_array()
@@ -22,16 +21,14 @@ cdef extern from "nn.hpp" namespace "fastopt" nogil:
     ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
 
     void c_bias_relu "fastopt::bias_relu"[T](
-        void* out, const void* bias, cbool relu, int64_t n, int64_t width, cbool wide,
+        void* out, const void* bias, cbool relu, int64_t n, int64_t width,
         parallel_fn parallel, int threads,
     ) noexcept
     int64_t c_layer_tasks "fastopt::layer_tasks"(int64_t n, int64_t width) noexcept
     void c_mask "fastopt::mask"[T](
         const void* g, const void* y, void* out, void* partial, void* sum, int64_t n,
-        int64_t width, cbool wide, parallel_fn parallel, int threads,
+        int64_t width, parallel_fn parallel, int threads,
     ) noexcept
-
-cdef cbool WIDE = level() != "base"
 
 
 def fits(array):
@@ -82,9 +79,9 @@ def bias_relu(out, bias, bint relu):
         b = cnp.PyArray_DATA(<cnp.ndarray>bias)
     with nogil:
         if type_ == cnp.NPY_FLOAT:
-            c_bias_relu[float](data, b, relu, n, width, WIDE, <parallel_fn>parallel_for, threads)
+            c_bias_relu[float](data, b, relu, n, width, <parallel_fn>parallel_for, threads)
         else:
-            c_bias_relu[double](data, b, relu, n, width, WIDE, <parallel_fn>parallel_for, threads)
+            c_bias_relu[double](data, b, relu, n, width, <parallel_fn>parallel_for, threads)
 
 
 def mask(g, y=None, bint sums=False, out=None):
@@ -139,12 +136,12 @@ def mask(g, y=None, bint sums=False, out=None):
     with nogil:
         if type_ == cnp.NPY_FLOAT:
             c_mask[float](
-                data, mask_data, out_data, partial_data, sum_data, n, width, WIDE,
+                data, mask_data, out_data, partial_data, sum_data, n, width,
                 <parallel_fn>parallel_for, threads,
             )
         else:
             c_mask[double](
-                data, mask_data, out_data, partial_data, sum_data, n, width, WIDE,
+                data, mask_data, out_data, partial_data, sum_data, n, width,
                 <parallel_fn>parallel_for, threads,
             )
     return out, sum_

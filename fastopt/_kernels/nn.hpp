@@ -1,31 +1,17 @@
 // One pass over the rows of a layer: bias and relu forward; mask and sum of columns backward.
 //
 // Only comparisons and sums, element by element, in an order that the sizes alone decide: the bits
-// are the same for every number of threads, with wide registers and without.
+// are the same for every number of threads. Wider registers than the baseline's bring little.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define FASTOPT_WIDE __attribute__((target("avx2")))
-#define FASTOPT_HAS_WIDE 1
-#else
-#define FASTOPT_WIDE
-#define FASTOPT_HAS_WIDE 0
-#endif
-#if defined(__GNUC__)
-#define FASTOPT_INLINE inline __attribute__((always_inline))
-#else
-#define FASTOPT_INLINE inline
-#endif
 
 namespace fastopt {
 
-using parallel_fn = void (*)(void (*fn)(void*, std::ptrdiff_t), void* context, std::ptrdiff_t n,
-                             int threads);
+using task_fn = void (*)(void* context, std::ptrdiff_t task) noexcept;
+using parallel_fn = void (*)(task_fn fn, void* context, std::ptrdiff_t n, int threads) noexcept;
 
 constexpr std::int64_t kLayerTask = 1 << 14;   // elements of a task
 constexpr std::int64_t kLayerAlone = 1 << 17;  // elements up to which the caller works alone
@@ -39,17 +25,18 @@ struct Layer {
         task_rows(std::clamp<std::int64_t>(kLayerTask / std::max<std::int64_t>(1, columns), 1,
                                            kLayerRows)),
         n_tasks((rows + task_rows - 1) / task_rows) {}
+  std::int64_t rows_of(std::ptrdiff_t t) const { return std::min(task_rows, n_rows - t * task_rows); }
   int threads(int wanted) const { return n_rows * width <= kLayerAlone ? 1 : wanted; }
 };
 
 // NaN stays NaN, and -0 becomes 0.
 template <class T>
-FASTOPT_INLINE T positive_part(T x) {
+inline T positive_part(T x) {
   return x <= 0 ? T(0) : x;
 }
 
 template <class T>
-FASTOPT_INLINE void add_bias_rows(T* out, const T* bias, bool relu, std::int64_t n,
+inline void add_bias_rows(T* out, const T* bias, bool relu, std::int64_t n,
                                   std::int64_t width) {
   if (bias == nullptr) {
     if (relu)
@@ -64,27 +51,39 @@ FASTOPT_INLINE void add_bias_rows(T* out, const T* bias, bool relu, std::int64_t
   }
 }
 
+template <class T>
+inline void choose(const T* __restrict g, const T* __restrict y, T* __restrict out,
+                           std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const T value = g[i];  // read in any case, so that the choice needs no branch
+    out[i] = y[i] > 0 ? value : T(0);
+  }
+}
+
+// Four rows are added to each other before they are added to the sums, which stay in memory.
+template <class T>
+inline void add_rows(const T* __restrict g, T* __restrict sums, std::int64_t n,
+                             std::int64_t width) {
+  for (; n >= 4; n -= 4, g += 4 * width)
+    for (std::int64_t j = 0; j < width; ++j)
+      sums[j] += (g[j] + g[width + j]) + (g[2 * width + j] + g[3 * width + j]);
+  for (; n > 0; --n, g += width)
+    for (std::int64_t j = 0; j < width; ++j) sums[j] += g[j];
+}
+
 // out = g where y > 0, else 0; without y nothing is written. sums = sum of these rows.
 template <class T>
-FASTOPT_INLINE void mask_rows(const T* __restrict g, const T* __restrict y, T* __restrict out,
-                              T* __restrict sums, std::int64_t n, std::int64_t width) {
-  if (sums == nullptr) {
-    for (std::int64_t i = 0; i < n * width; ++i) out[i] = y[i] > 0 ? g[i] : T(0);
-    return;
-  }
+inline void mask_rows(const T* g, const T* y, T* out, T* sums, std::int64_t n,
+                              std::int64_t width) {
+  if (sums == nullptr) return choose(g, y, out, n * width);
   for (std::int64_t j = 0; j < width; ++j) sums[j] = 0;
-  for (std::int64_t r = 0; r < n; ++r, g += width) {
-    if (y == nullptr) {
-      for (std::int64_t j = 0; j < width; ++j) sums[j] += g[j];
-      continue;
-    }
-    for (std::int64_t j = 0; j < width; ++j) {
-      const T kept = y[j] > 0 ? g[j] : T(0);
-      out[j] = kept;
-      sums[j] += kept;
-    }
-    y += width;
-    out += width;
+  if (y == nullptr) return add_rows(g, sums, n, width);
+  // Few enough rows that they are still in the nearest cache when they are added.
+  const std::int64_t few = 4 * std::max<std::int64_t>(1, 512 / std::max<std::int64_t>(1, width));
+  for (std::int64_t lo = 0; lo < n; lo += few) {
+    const std::int64_t rows = std::min(few, n - lo), at = lo * width;
+    choose(g + at, y + at, out + at, rows * width);
+    add_rows(out + at, sums, rows, width);
   }
 }
 
@@ -95,14 +94,10 @@ struct BiasRelu {
   const T* bias;  // or null
   bool relu;
 
-  FASTOPT_INLINE void rows(std::ptrdiff_t t) const {
-    const std::int64_t lo = t * layer.task_rows;
-    add_bias_rows(out + lo * layer.width, bias, relu, std::min(layer.task_rows, layer.n_rows - lo),
-                  layer.width);
-  }
-  static void plain(void* self, std::ptrdiff_t t) { static_cast<BiasRelu*>(self)->rows(t); }
-  FASTOPT_WIDE static void wide(void* self, std::ptrdiff_t t) {
-    static_cast<BiasRelu*>(self)->rows(t);
+  static void task(void* self, std::ptrdiff_t t) noexcept {
+    const BiasRelu& b = *static_cast<const BiasRelu*>(self);
+    const std::int64_t lo = t * b.layer.task_rows, n = b.layer.rows_of(t);
+    add_bias_rows(b.out + lo * b.layer.width, b.bias, b.relu, n, b.layer.width);
   }
 };
 
@@ -112,29 +107,25 @@ struct Mask {
   const T *g, *y;  // y or null
   T *out, *sums;   // sums: n_tasks x width, or null
 
-  FASTOPT_INLINE void rows(std::ptrdiff_t t) const {
-    const std::int64_t lo = t * layer.task_rows, at = lo * layer.width;
-    mask_rows(g + at, y == nullptr ? nullptr : y + at, y == nullptr ? nullptr : out + at,
-              sums == nullptr ? nullptr : sums + t * layer.width,
-              std::min(layer.task_rows, layer.n_rows - lo), layer.width);
-  }
-  static void plain(void* self, std::ptrdiff_t t) { static_cast<Mask*>(self)->rows(t); }
-  FASTOPT_WIDE static void wide(void* self, std::ptrdiff_t t) {
-    static_cast<Mask*>(self)->rows(t);
+  static void task(void* self, std::ptrdiff_t t) noexcept {
+    const Mask& m = *static_cast<const Mask*>(self);
+    const std::int64_t at = t * m.layer.task_rows * m.layer.width;
+    mask_rows(m.g + at, m.y == nullptr ? nullptr : m.y + at, m.y == nullptr ? nullptr : m.out + at,
+              m.sums == nullptr ? nullptr : m.sums + t * m.layer.width, m.layer.rows_of(t),
+              m.layer.width);
   }
 };
 
 template <class Job>
-inline void run_layer(Job& job, bool wide, parallel_fn parallel, int threads) {
-  parallel(wide && FASTOPT_HAS_WIDE ? Job::wide : Job::plain, &job, job.layer.n_tasks,
-           job.layer.threads(threads));
+inline void run_layer(Job& job, parallel_fn parallel, int threads) noexcept {
+  parallel(Job::task, &job, job.layer.n_tasks, job.layer.threads(threads));
 }
 
 template <class T>
 inline void bias_relu(void* out, const void* bias, bool relu, std::int64_t n, std::int64_t width,
-                      bool wide, parallel_fn parallel, int threads) {
+                      parallel_fn parallel, int threads) noexcept {
   BiasRelu<T> job{Layer(n, width), static_cast<T*>(out), static_cast<const T*>(bias), relu};
-  run_layer(job, wide, parallel, threads);
+  run_layer(job, parallel, threads);
 }
 
 inline std::int64_t layer_tasks(std::int64_t n, std::int64_t width) {
@@ -144,10 +135,10 @@ inline std::int64_t layer_tasks(std::int64_t n, std::int64_t width) {
 // sum gets the sums of columns; partial is memory of layer_tasks(n, width) rows.
 template <class T>
 inline void mask(const void* g, const void* y, void* out, void* partial, void* sum, std::int64_t n,
-                 std::int64_t width, bool wide, parallel_fn parallel, int threads) {
+                 std::int64_t width, parallel_fn parallel, int threads) noexcept {
   Mask<T> job{Layer(n, width), static_cast<const T*>(g), static_cast<const T*>(y),
               static_cast<T*>(out), static_cast<T*>(partial)};
-  run_layer(job, wide, parallel, threads);
+  run_layer(job, parallel, threads);
   if (sum == nullptr) return;
   for (std::int64_t j = 0; j < width; ++j) {
     double total = 0;

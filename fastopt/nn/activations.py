@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
+from fastopt._kernels import _nn
 from fastopt.autodiff import defvjp
 from fastopt.nn import numerics
 from fastopt.nn.numerics import Array, as_floating, widened
@@ -45,6 +46,16 @@ def relu(features: Any) -> Any:
 @recorded
 def _relu(x: Any) -> Any:
     return np.maximum(x, 0)
+
+
+def _relu_vjp(ans: Any, x: Any) -> Any:
+    def vjp(g: Array) -> Array:
+        if _nn.fits(g) and _nn.fits(x) and g.dtype == x.dtype:
+            return _nn.mask(g, x)[0]
+        # A product with the mask: choosing by it element by element costs seven times as much.
+        return g * np.greater(x, 0)
+
+    return vjp
 
 
 def leaky_relu(features: Any, alpha: float = 0.2) -> Any:
@@ -417,8 +428,7 @@ def _log_softmax_vjp(ans: Any, x: Any, axis: int) -> Any:
     return vjp
 
 
-# A product with the mask: choosing by it element by element costs seven times as much.
-defvjp(_relu, lambda ans, x: lambda g: g * np.greater(x, 0), reads=[["x"]])
+defvjp(_relu, _relu_vjp, reads=[["x"]])
 defvjp(
     _leaky_relu,
     lambda ans, x, alpha: lambda g: np.where(np.greater(x, 0), g, g * alpha),

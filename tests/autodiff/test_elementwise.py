@@ -334,3 +334,13 @@ def test_out_is_refused():
 def test_unsupported_ufuncs_are_named(call):
     with pytest.raises(TypeError, match=r"numpy\.\w+"):
         call(Tensor([1.0]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradient_of_a_bias_loses_no_digits(dtype):
+    """100,000 equal terms, which float32 would add up wrongly one after the other."""
+    b = Tensor(np.zeros(3, dtype))
+    (g,) = gradients(np.zeros((100_000, 3), dtype) + b, [b], grad_ys=np.full((100_000, 3), 0.1))
+    assert g.dtype == dtype
+    # Some 460 additions in a chain at most; one float32 chain of all errs by 1200 eps.
+    np.testing.assert_allclose(g, 100_000 * float(dtype(0.1)), rtol=460 * np.finfo(dtype).eps)

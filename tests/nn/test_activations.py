@@ -194,3 +194,13 @@ def test_softmax_properties(logits, shift):
     assert abs(p.sum() - 1) < 1e-14
     # A shift rounds logits of size 1e4 to 2e-12, which the exponential makes a relative error.
     np.testing.assert_allclose(nn.softmax(x + shift), p, rtol=1e-11, atol=1e-300)
+
+
+def test_relu_of_large_arrays_has_the_derivative_of_small_ones():
+    rng = np.random.default_rng(8)
+    x, up = (rng.normal(size=(3000, 70)).astype(np.float32) for _ in range(2))
+    for value in (x, x[::-1]):  # the second is not contiguous
+        v = Tensor(value)
+        (g,) = gradients(nn.relu(v), [v], grad_ys=[up])
+        assert g.dtype == np.float32
+        np.testing.assert_array_equal(g, up * (value > 0))
