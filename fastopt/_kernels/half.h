@@ -1,12 +1,17 @@
 /* Floats of 16 bits, each way in one element.
 
    float16 and bfloat16 are stored, never computed: they are widened to float32 and rounded back to
-   nearest, ties to even. Everything is integer arithmetic but one addition, on every level the same
-   text, and the same results as the processors' own conversions: NaN comes out quiet, its payload
-   cut off. No float32 subnormal is made or read on the way, which would be slow. */
+   nearest, ties to even. Everything is integer arithmetic but one addition, and has the results of
+   the processors' own conversions, bit for bit: NaN comes out quiet, its payload cut off. No float32
+   subnormal is made or read on the way, which would be slow. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 typedef uint16_t* __restrict rp_16;
 typedef const uint16_t* __restrict crp_16;
@@ -71,3 +76,55 @@ static inline uint16_t narrow_bf16(float x) {
   const uint32_t nan = (bits >> 16) | 0x40u;
   return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
+
+/* The first elements of a run, eight at a time, by the processor's own conversions where the level
+   has them: compilers don't find these. They return how many elements they have done. */
+#ifdef __F16C__
+static inline ptrdiff_t widen_eights_f16(float* out, const uint16_t* a, ptrdiff_t n) {
+  ptrdiff_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(a + i))));
+  }
+  return i;
+}
+
+static inline __m128i narrow_eight_f16(const float* a) {
+  return _mm256_cvtps_ph(_mm256_loadu_ps(a), _MM_FROUND_TO_NEAREST_INT);
+}
+
+static inline ptrdiff_t narrow_eights_f16(uint16_t* out, const float* a, ptrdiff_t n) {
+  ptrdiff_t i = 0;
+  for (; i + 8 <= n; i += 8) _mm_storeu_si128((__m128i*)(out + i), narrow_eight_f16(a + i));
+  return i;
+}
+
+/* Sets *differ if one of them doesn't round to its element of a. */
+static inline ptrdiff_t compare_eights_f16(const float* out, const uint16_t* a, ptrdiff_t n,
+                                           uint16_t* differ) {
+  __m128i any = _mm_setzero_si128();
+  ptrdiff_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const __m128i half = _mm_loadu_si128((const __m128i*)(a + i));
+    any = _mm_or_si128(any, _mm_xor_si128(narrow_eight_f16(out + i), half));
+  }
+  *differ = (uint16_t)!_mm_testz_si128(any, any);
+  return i;
+}
+#else
+static inline ptrdiff_t widen_eights_f16(float* out, const uint16_t* a, ptrdiff_t n) {
+  (void)out, (void)a, (void)n;
+  return 0;
+}
+
+static inline ptrdiff_t narrow_eights_f16(uint16_t* out, const float* a, ptrdiff_t n) {
+  (void)out, (void)a, (void)n;
+  return 0;
+}
+
+static inline ptrdiff_t compare_eights_f16(const float* out, const uint16_t* a, ptrdiff_t n,
+                                           uint16_t* differ) {
+  (void)out, (void)a, (void)n;
+  *differ = 0;
+  return 0;
+}
+#endif

@@ -10,13 +10,17 @@ import hashlib
 import numpy as np
 
 import fastopt as fo
-from tests.half.support import HALVES
+from fastopt._kernels import _half
+from tests.half.support import HALVES, every, float32_near
 from tests.optimizer_db import RECORDS
 
 
 def digests() -> dict[str, str]:
-    """Return a digest for every rule: weights, masters and slots."""
+    """Return a digest of all conversions, and for every rule one of weights, masters and slots."""
     found = {}
+    for half in HALVES:
+        wide, narrow = _half.widen(every(half)), _half.narrow(float32_near(half), half)
+        found[half.name] = hashlib.sha256(wide.tobytes() + narrow.tobytes()).hexdigest()
     rng = np.random.default_rng(12)
     dense = rng.normal(size=(2, 70_001)).astype(np.float32)
     ids = rng.integers(0, 900, size=(2, 4000))

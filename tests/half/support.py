@@ -19,6 +19,20 @@ def both() -> Any:
     return pytest.mark.parametrize("half", HALVES, ids=lambda dtype: dtype.name)
 
 
+def every(half: Any) -> Array:
+    """Return all numbers that there are."""
+    return np.arange(1 << 16, dtype=np.uint16).view(half)
+
+
+def float32_near(half: Any) -> Array:
+    """Return the float32 that are of this dtype or halfway between two, and their neighbours."""
+    exact = every(half).astype(np.float32).view(np.uint32).astype(np.int64)
+    halfway = (exact[:-1] + exact[1:]) // 2
+    near = np.concatenate([a + d for a in (exact, halfway) for d in range(-2, 3)])
+    random = np.random.default_rng(0).integers(0, 1 << 32, size=200_000)
+    return np.concatenate([near % (1 << 32), random]).astype(np.uint32).view(np.float32)
+
+
 def bits(array: Array) -> Array:
     """Return 16-bit floats as integers."""
     return np.asarray(array).view(np.uint16)

@@ -8,22 +8,8 @@ import numpy as np
 import pytest
 
 from fastopt._kernels import _half
-from tests.half.support import BF16, F16, bits, both
+from tests.half.support import BF16, F16, bits, both, every, float32_near
 from tests.kernels.support import threads
-
-
-def every(half: Any) -> Any:
-    """All numbers that there are."""
-    return np.arange(1 << 16, dtype=np.uint16).view(half)
-
-
-def float32_near(half: Any) -> Any:
-    """The float32 that are of this dtype or halfway between two, and their neighbours."""
-    exact = every(half).astype(np.float32).view(np.uint32).astype(np.int64)
-    halfway = (exact[:-1] + exact[1:]) // 2
-    near = np.concatenate([a + d for a in (exact, halfway) for d in range(-2, 3)])
-    random = np.random.default_rng(0).integers(0, 1 << 32, size=200_000)
-    return np.concatenate([near % (1 << 32), random]).astype(np.uint32).view(np.float32)
 
 
 @both()
