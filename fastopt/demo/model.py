@@ -74,11 +74,10 @@ class WideAndDeep:
             parts.append(fo.embedding_lookup(self.table, batch.ids).reshape(len(batch), -1))
         if batch.bags is not None:
             parts.append(pooled_rows(self.table, batch.bags, "sqrtn"))
-        deep = np.concatenate(parts, axis=1)
+        deep: Any = parts  # side by side, without being copied into one array
         for weights, biases in self.layers[:-1]:
-            deep = fo.nn.relu(deep @ weights + biases)
-        weights, biases = self.layers[-1]
-        return (wide + deep @ weights + biases)[:, 0]
+            deep = fo.nn.linear(deep, weights, biases, fo.nn.relu)
+        return (wide + fo.nn.linear(deep, *self.layers[-1]))[:, 0]
 
     def train_step(self, batch: Examples) -> tuple[float, fo.Operation, fo.Operation]:
         """Take one step; return the loss and what each optimizer did."""
