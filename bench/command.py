@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -113,7 +114,8 @@ def _measure(
     load = [os.getloadavg()[0]]
     rows: list[Row] = []
     start = time.monotonic()
-    with Driver(pythons, rounds, seconds, budget, checkout) as driver:
+    interrupted = contextlib.suppress(KeyboardInterrupt)  # what was measured is written
+    with interrupted, Driver(pythons, rounds, seconds, budget, checkout) as driver:
         for threads in options.threads:
             for work in chosen:
                 row = summarise(work, threads, driver.measure(work, threads))

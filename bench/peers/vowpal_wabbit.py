@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 from pathlib import Path
 
@@ -20,10 +19,7 @@ PASSES = 5
 def builders(work: Workload, threads: int) -> Builders:
     match work:
         case LinearFtrl():
-            return {
-                "VW --ftrl, cached passes": lambda: _passes(work),
-                "VW --ftrl, parsed examples": lambda: _parsed(work),
-            }
+            return {"VW --ftrl, cached passes": lambda: _passes(work)}
     return {}
 
 
@@ -62,17 +58,3 @@ def _passes(work: LinearFtrl) -> Contestant:
         step()  # the directory lives as long as this function
 
     return Contestant(step_in, loss=loss, steps_to_loss=1, examples=len(lines) * PASSES)
-
-
-def _parsed(work: LinearFtrl) -> Contestant:
-    """Examples that were parsed before, learned one by one from Python."""
-    task = models.LinearTask(work)
-    model = Workspace(OPTIONS)
-    batches = [[model.example(line) for line in _text(task, k)] for k in range(models.BATCHES)]
-    turn = itertools.cycle(batches)
-
-    def step() -> None:
-        for example in next(turn):
-            model.learn(example)
-
-    return Contestant(step, loss=lambda: _loss(task, model), steps_to_loss=models.BATCHES)
