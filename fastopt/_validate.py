@@ -198,6 +198,31 @@ class Text(_Fixed):
             yield value, TypeError
 
 
+@dataclass(frozen=True)
+class Choice(_Fixed):
+    """One of some strings."""
+
+    options: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(map(repr, self.options))}"
+
+    def accept(self, owner: str, name: str, value: Any) -> str:
+        """Return the string."""
+        if not isinstance(value, str):
+            raise TypeError(f"{owner}: {name} must be {self}, got {_shown(value)}")
+        if value not in self.options:
+            raise ValueError(f"{owner}: {name} must be {self}, got {_shown(value)}")
+        return value
+
+    def bad_values(self) -> Iterator[Bad]:
+        """Yield what is no option."""
+        for value in (1, None, True, list(self.options)):
+            yield value, TypeError
+        yield "", ValueError
+        yield self.options[0].upper(), ValueError
+
+
 def accept_all(
     owner: str, table: Mapping[str, Constraint], given: Mapping[str, Any]
 ) -> dict[str, Any]:

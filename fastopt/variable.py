@@ -10,6 +10,7 @@ import numpy as np
 
 from fastopt import _storage
 from fastopt._arrays import cast_real, compute_dtype, shown
+from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._rows import gather, scatter_add
 from fastopt.autodiff.tensor import Differentiable
 from fastopt.conversion import as_gradient
@@ -109,6 +110,8 @@ class Variable(Differentiable):
         graph = get_default_graph()
         self._storage = storage
         self._lock = threading.RLock()
+        self._ledger: Ledger | None = None  # of what rows have missed; see deferred_rows.py
+        self._shares_memory = not copy
         self._version = 0
         self._trainable = bool(trainable)
         self._constraint = constraint
@@ -157,16 +160,36 @@ class Variable(Differentiable):
     # ------------------------------------------------------------------ reading
 
     def _read(self) -> Array:
+        if self._ledger is not None:
+            self._ledger.settle()
         return self._storage
 
     def _read_rows(self, ids: Array) -> Array:
         rows = np.empty((ids.shape[0], *self._storage.shape[1:]), self._storage.dtype)
+        ledger = self._ledger
+        if ledger is not None and ledger.pending:
+            if ledger.w is self._storage:
+                ledger.gather(ids, rows)
+                return rows
+            ledger.settle_rows(ids)  # a slot, or 16 bits of a master
         gather(self._storage, ids, rows)
         return rows
 
+    def _read_at(self, ids: Array) -> Array:
+        """Return the current value, of which only rows in `ids` may be looked at."""
+        ledger = self._ledger
+        if ledger is None or not ledger.pending:
+            return self._read()
+        ledger.settle_rows(ids)
+        return self._storage
+
     @property
     def value(self) -> Array:
-        """The value as a read-only view, which follows the variable."""
+        """The value as a read-only view, which follows the variable.
+
+        Rows of a table for which a sparse optimizer has work left, see `AdamOptimizer`, follow when
+        the variable is next read.
+        """
         view = self._read().view()
         view.flags.writeable = False
         return view
@@ -216,6 +239,7 @@ class Variable(Differentiable):
         """
         new = self._operand(value)
         with self._lock:
+            self._read()  # what rows have missed concerns slots too
             np.copyto(self._storage, new)
             self._version += 1
         return self
@@ -288,7 +312,7 @@ class Variable(Differentiable):
         """
         delta = self._rows_operand(sparse_delta, "scatter_update", self.dtype)
         with self._lock:
-            self._read()[delta.indices] = delta.values
+            self._read_at(delta.indices)[delta.indices] = delta.values
             self._version += 1
         return self
 
@@ -361,7 +385,7 @@ class Variable(Differentiable):
         dtype = compute_dtype(self.dtype)
         delta = self._rows_operand(sparse_delta, f"scatter_{ufunc.__name__[:3]}", dtype)
         with self._lock:
-            storage = self._read()
+            storage = self._read_at(delta.indices)
             if dtype != self.dtype:
                 rows = delta.grouping(self.shape[0]).unique_sorted()
                 sums = storage[rows].astype(dtype)
@@ -417,4 +441,6 @@ def _restored(
     # The array was made for the variable by unpickling, unless it was passed out of band as a view
     # of somebody's buffer.
     own = value.flags.owndata and value.flags.writeable and value.flags.c_contiguous
-    return cls(value, trainable, name, copy=not own, constraint=constraint)
+    var = cls(value, trainable, name, copy=not own, constraint=constraint)
+    var._shares_memory = False
+    return var

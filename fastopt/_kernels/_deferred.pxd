@@ -43,7 +43,7 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
         shared_mutex mutex
         Deferred(
             char* w, char* half, int half_type, char** slots, int n_slots, int64_t n_rows,
-            int64_t width, int type, const run_table* functions,
+            int64_t width, int type, cbool at_once, const run_table* functions,
         ) except +
         int32_t clock() noexcept
         cbool pending() noexcept
@@ -70,10 +70,10 @@ cdef class Constants:
 
 cdef class Ledger:
     cdef Deferred* deferred
-    cdef object rule
-    cdef object w
-    cdef object half
-    cdef tuple slots
+    cdef readonly object rule
+    cdef readonly object w
+    cdef readonly object half
+    cdef readonly tuple slots
 
 
 cdef Constants make_constants(str rule, int type, const double* scalars)

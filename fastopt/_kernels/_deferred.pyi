@@ -3,6 +3,10 @@ import numpy as np
 class Constants: ...  # for other kernels
 
 class Ledger:
+    rule: str
+    w: np.ndarray
+    half: np.ndarray | None
+    slots: tuple[np.ndarray, ...]
     @property
     def pending(self) -> bool: ...
     @property
@@ -15,6 +19,7 @@ class Ledger:
         w: np.ndarray,
         slots: tuple[np.ndarray, ...],
         half: np.ndarray | None = None,
+        at_once: bool = False,
     ) -> None: ...
     def last(self) -> np.ndarray: ...
     def settle(self) -> None: ...

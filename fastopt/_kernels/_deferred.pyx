@@ -35,6 +35,10 @@ cdef int float_type(object array, str what) except -1:
     raise TypeError(f"{what} must be float32 or float64, not {array.dtype}")
 
 
+cdef class Constants:
+    """What a rule does to untouched elements, for plans."""
+
+
 cdef Constants make_constants(str rule, int type, const double* scalars):
     """Take the constants out of the scalars of a step."""
     cdef Decay* decay = new Decay()
@@ -90,6 +94,8 @@ cdef class Ledger:
         The slots in the rule's order, of the weights' shape and dtype.
     half : ndarray, optional
         The weights in float16 or bfloat16, of which ``w`` is the float32 master.
+    at_once : bool
+        Leave nothing for later when a step ends.
 
     Raises
     ------
@@ -99,7 +105,9 @@ cdef class Ledger:
         If a dtype is not supported.
     """
 
-    def __cinit__(self, str rule, object w, tuple slots, object half=None):
+    def __cinit__(
+        self, str rule, object w, tuple slots, object half=None, cbool at_once=False
+    ):
         cdef char* pointers[8]
         cdef char* half_pointer = NULL
         cdef int k, number = 0, type = float_type(w, "the array")
@@ -130,7 +138,7 @@ cdef class Ledger:
         self.slots = slots
         self.deferred = new Deferred(
             <char*>cnp.PyArray_DATA(<cnp.ndarray>w), half_pointer, number, pointers, len(slots),
-            w.shape[0], width, type, functions(),
+            w.shape[0], width, type, at_once, functions(),
         )
 
     def __dealloc__(self):

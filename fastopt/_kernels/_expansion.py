@@ -1,6 +1,6 @@
 """How far and how finely the steps that an element has missed are summed up.
 
-In step j of those that it has missed, an element moves by ``lr_j * first**j * m / (s * q_j + eps)``,
+In step j that it has missed, an element moves by ``lr_j * first**j * m / (s * q_j + eps)``,
 ``q_j = ratio**j``: ``s`` is the root of the slot in the denominator. With a number ``c`` among the
 ``q_j``, ``a = s * c + eps`` and ``r = s / a``, which is at most ``1 / c``,
 

@@ -114,9 +114,18 @@ class Deferred {
 
   // half: the weights in 16 bits, of which w is the float32 master; or null.
   Deferred(char* w, char* half, int half_type, char* const* slots, int n_slots, std::int64_t n_rows,
-           std::int64_t width, int type, const run_table* functions)
-      : w_(w), half_(half), half_type_(half_type), n_slots_(n_slots), n_rows_(n_rows), width_(width), type_(type),
-        item_size_(type == 0 ? 4 : 8), row_size_(width * item_size_), functions_(functions),
+           std::int64_t width, int type, bool at_once, const run_table* functions)
+      : w_(w),
+        half_(half),
+        half_type_(half_type),
+        n_slots_(n_slots),
+        n_rows_(n_rows),
+        width_(width),
+        type_(type),
+        item_size_(type == 0 ? 4 : 8),
+        row_size_(width * item_size_),
+        at_once_(at_once),
+        functions_(functions),
         // Then all rows are made up for at once, and entries take no more memory: little work a step.
         limit_(static_cast<std::int32_t>(std::min<std::int64_t>(
             std::max<std::int64_t>(kMostEntries, n_rows / 16), 1 << 29))) {
@@ -187,7 +196,8 @@ class Deferred {
     log_keep_[t] = log_keep_[t - 1] + term;
     lost_ = (log_keep_[t] - log_keep_[t - 1]) - term;
     clock_.store(t, std::memory_order_relaxed);
-    if (keep <= 0) settle_all(parallel, threads);  // such a factor has no logarithm
+    // A factor that is not positive has no logarithm.
+    if (at_once_ || keep <= 0) settle_all(parallel, threads);
   }
 
   // ---- outside of steps, under the mutex
@@ -369,7 +379,7 @@ class Deferred {
     if (missed > 0 && d.keep_scalar >= 0) {
       const double keep = missed <= d.window ? entry(t0)[d.stride - 1]
                                              : std::exp(log_keep_[clock()] - log_keep_[t0]);
-      functions_->scale[type_](w, keep, n);
+      functions_->shrink[type_](w, keep, n);
     }
     if (shrinks) shrink(unshrunk + missed, slots, n);
   }
@@ -405,6 +415,7 @@ class Deferred {
   std::int64_t n_rows_, width_;
   int type_;
   std::int64_t item_size_, row_size_;
+  bool at_once_;                  // nothing is left for later when a step ends
   const run_table* functions_;
   std::int32_t limit_;
 

@@ -75,7 +75,10 @@ class Guard:
         bounds: list[tuple[int, int, int]] = []
         for x in xs:
             if x._node is None:
-                value = x._read()
+                # Only where it lies is of interest.
+                value = getattr(x, "_storage", None)
+                if value is None:
+                    value = x._read()
                 if isinstance(value, np.ndarray) and value.size:
                     bounds.append((*byte_bounds(value), id(x)))
         bounds.sort()

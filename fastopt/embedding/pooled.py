@@ -17,6 +17,7 @@ from fastopt.embedding.ragged import Bags, as_bags, as_weights
 from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Part, Tables, fits_kernels
 from fastopt.indexed_slices import IndexedSlices
+from fastopt.variable import Variable
 
 COMBINERS = ("mean", "sqrtn", "sum")
 
@@ -156,12 +157,19 @@ def _source(
     """
     if len(tables.tables) == 1 and limit is None and not copy:
         table = tables.tables[0]
-        array = np.asarray(table._read() if isinstance(table, Differentiable) else table)
+        array = _array_for(table, parts[0].rows)
         if fits_kernels(array):
             return array, parts[0].rows, None
     rows = tables.gather(parts, ids.size)
     clip = None if limit is None else Clip(rows, limit)
     return rows.astype(_computed_in(rows.dtype), copy=False), np.arange(ids.size), clip
+
+
+def _array_for(table: Any, rows: Array) -> Array:
+    """Return a table as an array in which these rows are up to date."""
+    if isinstance(table, Variable):
+        return table._read_at(rows)
+    return np.asarray(table._read() if isinstance(table, Differentiable) else table)
 
 
 def _computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -57,6 +57,9 @@ class Decay:
         rows = None
         if self.listed_rows_only and isinstance(gradient, IndexedSlices):
             rows = listed_rows(gradient, var)
+            var._read_at(rows)  # what these have missed comes before
+        else:
+            var._read()
         shrink(weights.array, rate, rows, half=weights.half)
 
 

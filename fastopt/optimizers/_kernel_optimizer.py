@@ -26,12 +26,14 @@ from fastopt import _pairs
 from fastopt._arrays import compute_dtype, is_half, shown
 from fastopt._batch import Batch, HookBatch
 from fastopt._kernels import _memory
+from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._half import widen
 from fastopt._kernels._plan import Plan
 from fastopt._kernels.rules import RULES
 from fastopt._pairs import Pair
 from fastopt._slots import CallState, Journal, WeakIdentityMap
 from fastopt._validate import Constraint, Real, accept_all
+from fastopt.deferred_rows import OWNERS, make_ledger
 from fastopt.graph import Graph
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.operation import Operation
@@ -101,8 +103,9 @@ class KernelOptimizer(Optimizer):
         What each hyperparameter may be. The names are those of the constructor's arguments.
     _slot_table : tuple of Slot
         The slots, in the order in which they are made; their names are those of the rule.
-    _untouched : {"skip", "update"}
-        What a sparse gradient means for rows that it doesn't list: "update" is a gradient of zero.
+    _untouched : {"skip", "update", "defer"}
+        What a sparse gradient means for rows that it doesn't list: "update" is a gradient of zero;
+        "defer" is what the rule's page says about untouched rows, done when they are next wanted.
     _common : frozenset of str
         Hyperparameters that a variable can't have for itself.
     _own_flags : frozenset of str
@@ -111,7 +114,7 @@ class KernelOptimizer(Optimizer):
 
     _constraints: Mapping[str, Constraint] = {}
     _slot_table: tuple[Slot, ...] = ()
-    _untouched: ClassVar[Literal["skip", "update"]] = "skip"
+    _untouched: Literal["skip", "update", "defer"] = "skip"
     _common: ClassVar[frozenset[str]] = frozenset()
     _own_flags: ClassVar[frozenset[str]] = frozenset()
     _hooks_are_ours: ClassVar[bool] = True
@@ -151,10 +154,11 @@ class KernelOptimizer(Optimizer):
         self._call = _KernelCallState()
         self._is_plain = self._hooks_are_ours and self._steps_are_ours and not self._use_locking
         self._plans = Plans()
+        self._ledgers: WeakIdentityMap[Variable, Ledger] = WeakIdentityMap()
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        del state["_plans"], state["_is_plain"]
+        del state["_plans"], state["_is_plain"], state["_ledgers"]
         return state
 
     # ------------------------------------------------------------------ settings of one variable
@@ -306,6 +310,8 @@ class KernelOptimizer(Optimizer):
                         if self._varying:
                             values = self._values(global_step)
                         scalars = self._scalars(values, batch.graph)
+                        if batch.epoch != OWNERS.epoch:
+                            batch.take_over()
                         if self._is_uniform:
                             plan.run(scalars)
                         else:
@@ -411,17 +417,23 @@ class KernelOptimizer(Optimizer):
             for var in variables
         ]
         arrays, halves = zip(*map(self._weights, variables), strict=True)
+        untouched = self._untouched
+        ledgers: list[Ledger | None] = [None] * len(variables)
+        if untouched == "defer":
+            untouched = "update"  # where there is no ledger
+            ledgers = [self._ledger(var) for var in variables]
         plan = Plan(
             rule,
             variables,
             list(arrays),
             slots,
             IndexedSlices,
-            self._untouched,
+            untouched,
             halves=list(halves),
+            ledgers=ledgers,
         )
         self._plans.setdefault(key, [])
-        batch = PlanBatch(plan, variables, self._plans)
+        batch = PlanBatch(plan, variables, ledgers, self._plans)
         if not batch.bind(pairs):
             raise RuntimeError(
                 f"{type(self).__name__}: checked gradients do not fit the kernels; please report"
@@ -432,7 +444,7 @@ class KernelOptimizer(Optimizer):
 
     def _moves_every_row(self) -> bool:
         """Whether a sparse gradient also moves rows that it doesn't list."""
-        if self._untouched == "update":
+        if self._untouched != "skip":
             return True
         if self._decay is None or self._decay.listed_rows_only:
             return False
@@ -445,6 +457,21 @@ class KernelOptimizer(Optimizer):
         if is_half(var.dtype):
             return Weights(self._slots[_MASTER][var]._storage, var._storage)
         return Weights(var._storage, None)
+
+    def _ledger(self, var: Variable) -> Ledger | None:
+        """Return the ledger of a variable, the same one for all plans."""
+        slots = [self._slots[name][var] for name in RULES[self._rule_name].slots]
+        master = self._slots[_MASTER][var] if is_half(var.dtype) else None
+        with self._state_lock:
+            ledger = self._ledgers.get(var)
+            # Slots that a failed call took away again have been made anew.
+            if ledger is None or any(
+                slot._storage is not kept for slot, kept in zip(slots, ledger.slots, strict=True)
+            ):
+                ledger = make_ledger(self._rule_name, var, slots, master)
+                if ledger is not None:
+                    self._ledgers[var] = ledger
+            return ledger
 
     def _apply_alone(self, grad: Any, var: Variable) -> None:
         """Update one variable: what a hook does when it is called by itself."""

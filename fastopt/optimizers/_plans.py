@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastopt._batch import Outcome, constrain, ordered_locks
+from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._plan import Plan
 from fastopt._pairs import Pair
+from fastopt.deferred_rows import OWNERS
 from fastopt.variable import Variable
 
 _NO_PAIRS: list[Any] = []
@@ -27,10 +29,30 @@ class Plans(dict[tuple[int, int], list["PlanBatch"]]):
 class PlanBatch:
     """Some variables, each once, with a plan for them."""
 
-    __slots__ = ("bound", "constrained", "graph", "key", "locks", "ops", "plan", "plans", "refs")
+    __slots__ = (
+        "bound",
+        "constrained",
+        "epoch",
+        "graph",
+        "key",
+        "ledgers",
+        "locks",
+        "ops",
+        "plan",
+        "plans",
+        "refs",
+    )
 
-    def __init__(self, plan: Plan, variables: Sequence[Variable], plans: Plans) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        variables: Sequence[Variable],
+        ledgers: Sequence[Ledger | None],
+        plans: Plans,
+    ) -> None:
         self.plan = plan
+        self.ledgers = ledgers
+        self.epoch = -1
         self.key = (len(variables), id(variables[0]))
         self.locks = ordered_locks(variables)
         self.ops = (None,) * len(variables)
@@ -58,6 +80,8 @@ class PlanBatch:
         """Update the variables and bring the plan back."""
         plan = self.plan
         try:
+            if self.epoch != OWNERS.epoch:
+                self.take_over()
             call = optimizer._call
             optimizer._sweep(plan, self.bound, call.values, call.scalars, call.own)
             for pair in self.bound:
@@ -69,6 +93,11 @@ class PlanBatch:
             return self.ops, plan.rows_touched, plan.dense_parameters
         finally:
             self.release()
+
+    def take_over(self) -> None:
+        """Have the variables to ourselves: no other ledger has rows waiting."""
+        variables = (ref() for ref in self.refs)
+        self.epoch = OWNERS.take_over(zip(variables, self.ledgers, strict=True))
 
     def release(self) -> None:
         """Let go of the gradients and bring the plan back."""

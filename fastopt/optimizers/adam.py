@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from fastopt._validate import Real
+from fastopt._validate import Choice, Real
 from fastopt.graph import Graph
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
 from fastopt.schedules.base import at_step
@@ -35,8 +35,11 @@ class AdamOptimizer(KernelOptimizer):
     epsilon by ``sqrt(1 - beta2**t)`` with a callable.
 
     With a sparse gradient every row moves: rows that the gradient doesn't list have a gradient of
-    zero, their averages decay, and the weights follow. `LazyAdamOptimizer` touches the listed rows
-    only.
+    zero, their averages decay, and the weights follow. That costs no more than the listed rows:
+    what another row misses is made up for, in one go for many steps, when it is next listed or read
+    (by a look-up, `Variable.numpy`, a checkpoint, in a slot, ...). The numbers are those of a pass
+    over all rows in every step, to within rounding. `LazyAdamOptimizer` touches the listed rows
+    only, and is another algorithm.
 
     Parameters
     ----------
@@ -53,13 +56,24 @@ class AdamOptimizer(KernelOptimizer):
         See `Optimizer`.
     name : str
         The name of the optimizer.
+    sparse_updates : {"deferred", "dense"}
+        "dense" updates all rows in every step that has a sparse gradient, however few it lists.
+        Keyword only.
     loss_scale : int, float, "dynamic" or LossScale, optional
         See `Optimizer`. Keyword only.
 
     Raises
     ------
     TypeError, ValueError
-        If a hyperparameter is not a finite real number within its bounds.
+        If a hyperparameter is not a finite real number within its bounds, or `sparse_updates` is
+        neither of the two.
+
+    Notes
+    -----
+    A beta or epsilon that is another number in every step has all rows made up for in every step;
+    a learning rate may change freely. Variables that share their memory (``copy=False``) or have a
+    constraint are brought up to date at once, which is a pass over all rows.
+    What a table takes in memory for this is 4 bytes a row.
 
     References
     ----------
@@ -83,10 +97,11 @@ class AdamOptimizer(KernelOptimizer):
         "beta1": Real(ge=0, lt=1),
         "beta2": Real(ge=0, lt=1),
         "epsilon": Real(ge=0),
+        "sparse_updates": Choice(("deferred", "dense")),
     }
     _common = frozenset({"beta1", "beta2"})  # their powers are the optimizer's
     _slot_table = (Slot("m"), Slot("v"))
-    _untouched: ClassVar[Literal["skip", "update"]] = "update"
+    _untouched: Literal["skip", "update", "defer"] = "defer"
 
     def __init__(
         self,
@@ -97,6 +112,7 @@ class AdamOptimizer(KernelOptimizer):
         use_locking: bool = False,
         name: str = "Adam",
         *,
+        sparse_updates: str = "deferred",
         loss_scale: Any = None,
     ) -> None:
         super().__init__(
@@ -107,7 +123,10 @@ class AdamOptimizer(KernelOptimizer):
             beta1=beta1,
             beta2=beta2,
             epsilon=epsilon,
+            sparse_updates=sparse_updates,
         )
+        if sparse_updates == "dense":
+            self._untouched = "update"
 
     def _rule(self) -> str:
         return "adam"
@@ -163,11 +182,10 @@ class AdamOptimizer(KernelOptimizer):
 class LazyAdamOptimizer(AdamOptimizer):
     """Adam that touches only the rows which a sparse gradient lists.
 
-    For dense gradients it is `AdamOptimizer`, and has its arguments. With a sparse gradient, rows
-    that are not listed stay as they are: their averages don't decay, their weights don't move. This
-    is faster and uses less memory traffic than Adam, and a different algorithm: a row that is seen
-    seldom keeps old averages, while the bias correction counts every call. An empty gradient
-    advances only the powers.
+    For dense gradients it is `AdamOptimizer`. With a sparse gradient, rows that are not listed stay
+    as they are: their averages don't decay, their weights don't move. This is a different
+    algorithm: a row that is seen seldom keeps old averages, while the bias correction counts every
+    call. An empty gradient advances only the powers.
 
     Parameters
     ----------
@@ -186,4 +204,29 @@ class LazyAdamOptimizer(AdamOptimizer):
     array([0.5     , 1.      , 0.627932])
     """
 
+    _constraints = {
+        name: AdamOptimizer._constraints[name]
+        for name in ("learning_rate", "beta1", "beta2", "epsilon")
+    }
     _untouched = "skip"
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta1: Any = 0.9,
+        beta2: Any = 0.999,
+        epsilon: Any = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+        *,
+        loss_scale: Any = None,
+    ) -> None:
+        super(AdamOptimizer, self).__init__(
+            use_locking,
+            name,
+            loss_scale,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+        )

@@ -75,6 +75,7 @@ class AdamWOptimizer(AdamOptimizer):
         times_learning_rate: bool = False,
         listed_rows_only: bool = False,
         *,
+        sparse_updates: str = "deferred",
         loss_scale: Any = None,
     ) -> None:
         super(AdamOptimizer, self).__init__(
@@ -86,9 +87,12 @@ class AdamWOptimizer(AdamOptimizer):
             beta1=beta1,
             beta2=beta2,
             epsilon=epsilon,
+            sparse_updates=sparse_updates,
             times_learning_rate=times_learning_rate,
             listed_rows_only=listed_rows_only,
         )
         kept = self._hyperparameters
         self._decay = Decay(kept["times_learning_rate"], kept["listed_rows_only"])
+        if sparse_updates == "dense":
+            self._untouched = "update"
         self._look_through()

@@ -164,8 +164,9 @@ def test_rows_that_are_not_listed(record: Record, kwargs: dict[str, Any], data: 
     after = {"": a.numpy(), **slots_of(sparse, a)}
     if record.other_rows:
         dense.apply_gradients([(slices.to_dense(), b)])
-        # to_dense adds to a zero, the kernels begin with the first row: -0.0 may differ.
-        np.testing.assert_array_equal(a.numpy(), b.numpy())
+        # Rows that are not listed are updated by other formulas, with a few roundings.
+        tolerance = 8 * np.finfo(start.dtype).eps
+        np.testing.assert_allclose(a.numpy(), b.numpy(), tolerance, tolerance)
         return
     others = np.setdiff1d(np.arange(start.shape[0]), slices.indices)
     for name, value in before.items():
