@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import compute_dtype, is_half, shown
+from fastopt._arrays import compute_dtype, shown
 from fastopt._kernels._aggregate import sum_of_squares
-from fastopt._kernels._grouping import Grouping
 from fastopt._pairs import as_list, split
 from fastopt._validate import Real
 from fastopt.autodiff import defvjp
@@ -28,7 +27,7 @@ from fastopt.embedding import embedding_lookup
 from fastopt.embedding.tables import as_ids
 from fastopt.graph import trainable_variables
 from fastopt.indexed_slices import IndexedSlices
-from fastopt.nn.numerics import as_floating
+from fastopt.nn.numerics import as_floating, widened
 from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
@@ -260,10 +259,8 @@ def on_rows(regularizer: Any, params: Variable, ids: Any) -> Any:
     array([2, 0])
     """
     flat, _ = as_ids(ids, "ids")
-    table = params if hasattr(params, "shape") else np.asarray(params)
-    if flat.size and 0 <= flat.min() and flat.max() < table.shape[0]:
-        flat = Grouping(flat, table.shape[0]).unique_in_order()
-    return regularizer(embedding_lookup(table, flat))  # which refuses what is no row
+    _, first = np.unique(flat, return_index=True)
+    return regularizer(embedding_lookup(params, flat[np.sort(first)]))
 
 
 def add_gradients(
@@ -335,9 +332,8 @@ def _with_term(gradient: Any, var: Variable, regularizer: Any) -> Array | Indexe
 
 
 def _penalty_of(x: Any, l1: float, l2: float) -> Array:
-    if not is_half(np.asarray(x).dtype):
-        x = as_floating(x, "x")
-    x = np.ascontiguousarray(x, dtype=compute_dtype(np.asarray(x).dtype).newbyteorder("="))
+    x = widened(as_floating(x, "x"))
+    x = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
     total = l1 * np.sum(np.abs(x), dtype=np.float64) if l1 else 0.0
     if l2:
         total += l2 * (sum_of_squares(x) if x.dtype.itemsize <= 8 else np.sum(x * x))
