@@ -159,9 +159,8 @@ def _lookup(work: Lookup) -> Contestant:
 
 def _network(layers: list[tuple[fo.Variable, fo.Variable]], x: Any) -> Any:
     for w, b in layers[:-1]:
-        x = fo.nn.relu(x @ w + b)
-    w, b = layers[-1]
-    return x @ w + b
+        x = fo.nn.linear(x, w, b, fo.nn.relu)
+    return fo.nn.linear(x, *layers[-1])
 
 
 def _clicks(work: Clicks) -> Contestant:
@@ -178,7 +177,7 @@ def _clicks(work: Clicks) -> Contestant:
 
     def logits(ids: np.ndarray, dense: np.ndarray) -> Any:
         rows = fo.embedding_lookup(table, ids)
-        return _network(layers, np.concatenate([rows.reshape(-1, flat), dense], axis=1))
+        return _network(layers, [rows.reshape(-1, flat), dense])
 
     def step() -> None:
         ids, dense, labels = batches[next(turn)]
