@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import cast_real, index_array, real_array, shown
+from fastopt._arrays import cast_real, compute_dtype, index_array, real_array, shown
 from fastopt._slots import WeakIdentityMap
 from fastopt._validate import Real
 from fastopt.graph import GraphKeys, get_default_graph
@@ -48,7 +48,8 @@ class ExponentialMovingAverage:
         Correct the averages of functions, which begin at 0, for that beginning. Averages of
         variables begin at the variable's value and need no correction.
     name : str, default "ExponentialMovingAverage"
-        Shadows are named ``<variable>/<name>``.
+        Shadows are named ``<variable>/<name>``. They have the variable's dtype; float32 for one of
+        16 bits.
 
     Raises
     ------
@@ -235,7 +236,7 @@ class ExponentialMovingAverage:
 
     def _check(self, entry: Any, position: int) -> None:
         if isinstance(entry, Variable):
-            if entry.dtype.kind != "f":
+            if compute_dtype(entry.dtype).kind != "f":
                 raise TypeError(
                     f"variable {entry.name!r} has dtype {entry.dtype}; only floating numbers have "
                     "a moving average"
@@ -265,7 +266,9 @@ class ExponentialMovingAverage:
         shadow = self._shadows.get(var)
         if shadow is None:
             with var.graph.as_default():
-                shadow = _Shadow(var.numpy(), False, f"{var.name}/{self._name}", copy=False)
+                # Of 16 bits in float32: an average moves by less than they can tell apart.
+                value = var.numpy().astype(compute_dtype(var.dtype), copy=False)
+                shadow = _Shadow(value, False, f"{var.name}/{self._name}", copy=False)
             var.graph.add_to_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, var)
             self._shadows[var] = shadow
         return shadow
@@ -476,7 +479,7 @@ def set_debiasing(variable: Variable, state: _Debiasing | None) -> None:
 
 def _move(average: Array, value: Array, decay: float) -> None:
     """Move a contiguous average one step, in place; 16-bit numbers are computed in float32."""
-    wide = np.float32 if average.dtype.itemsize < 4 else average.dtype.type
+    wide = compute_dtype(average.dtype).type
     share, averages, values = wide(1.0 - decay), average.reshape(-1), value.reshape(-1)
     for start in range(0, averages.size, _BLOCK):
         some = averages[start : start + _BLOCK]

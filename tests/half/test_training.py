@@ -189,3 +189,18 @@ def test_a_rule_in_python_gets_float32(half: Any) -> None:
     assert [g.dtype for g in seen] == [np.float32, np.float32]
     assert seen[1][0, 0] == 2 * np.float32(half.type(6e4))
     assert w.dtype == half and w.numpy()[1, 0] == 0.5
+
+
+@both()
+def test_averages_of_small_moves(half: Any) -> None:
+    """In 16 bits such an average stands still when it is still far away."""
+    v = fo.Variable(np.zeros(2, half))
+    ema = fo.ExponentialMovingAverage(0.999)
+    ema.apply([v])
+    v.assign(np.ones(2))
+    for _ in range(3000):
+        ema.apply([v])
+    average = ema.average(v)
+    assert average is not None and average.dtype == np.float32
+    np.testing.assert_allclose(average.numpy(), 1 - 0.999**3000, rtol=1e-4)  # 3000 roundings
+    assert v.assign(average).dtype == half
