@@ -1,8 +1,9 @@
 """Work on a batch, block of rows by block of rows, on several threads.
 
 Products belong to NumPy and its BLAS, so what shares them out are threads of Python, which leave
-the interpreter to each other while a product runs. Blocks follow from sizes alone: results are the
-same bits for every number of threads.
+the interpreter to each other while a product runs. That is for a BLAS of one thread, as with
+``OPENBLAS_NUM_THREADS=1``; one with threads of its own gets the whole product. Blocks follow from
+sizes alone: results are the same bits for every number of threads that the kernels use.
 """
 
 from __future__ import annotations
@@ -18,6 +19,25 @@ import numpy as np
 from fastopt._kernels._pool import get_num_threads
 
 __all__ = ["blocks", "run"]
+
+# Where BLAS libraries look for their number of threads when they are loaded; first come, first
+# served.
+_BLAS_VARIABLES = (
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "OMP_NUM_THREADS",
+)
+
+
+def blas_has_one_thread() -> bool:
+    """Say whether the environment limits the BLAS to the thread that calls it."""
+    found = [value for name in _BLAS_VARIABLES if (value := os.environ.get(name))]
+    return found[:1] == ["1"]
+
+
+_ours = blas_has_one_thread()
 
 # Multiplications. Below the first a second thread costs more than it gives; blocks of less than the
 # second lose much of a BLAS's speed, which packs the other matrix anew for each.
@@ -44,7 +64,7 @@ def blocks(n: int, inner: int, width: int) -> list[slice]:
         for each block takes no more memory than the product.
     """
     work = n * inner * width
-    if work < _ALONE:
+    if not _ours or work < _ALONE:
         return [slice(0, n)]
     number = 2 * -(-work // _PAIR_OF_BLOCKS)
     rows = max(-(-n // number), inner)

@@ -52,6 +52,9 @@ def linear(x: Any, w: Any, b: Any = None, activation: Callable[[Any], Any] | Non
     -----
     Where the result of `relu` is 0, the gradient is exactly 0, whatever comes in.
 
+    With a BLAS of one thread (``OPENBLAS_NUM_THREADS=1`` in the environment) the rows of large
+    products are shared among as many threads as `get_num_threads` says.
+
     Examples
     --------
     >>> import numpy as np

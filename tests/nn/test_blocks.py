@@ -10,7 +10,37 @@ import pytest
 import fastopt as fo
 from fastopt import nn
 from fastopt.autodiff import Tensor, gradients
-from fastopt.nn.blocks import blocks, run
+from fastopt.nn import blocks as module
+from fastopt.nn.blocks import blas_has_one_thread, blocks, run
+
+
+@pytest.fixture(autouse=True)
+def ours(monkeypatch):
+    """Cut products whatever the environment of the tests says of the BLAS."""
+    monkeypatch.setattr(module, "_ours", True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "one"),
+    [
+        ({}, False),
+        ({"OMP_NUM_THREADS": "1"}, True),
+        ({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "4"}, False),
+        ({"OMP_NUM_THREADS": "8", "OPENBLAS_NUM_THREADS": "1"}, True),
+        ({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": ""}, True),
+    ],
+)
+def test_threads_of_the_blas(monkeypatch, environment, one):
+    for name in module._BLAS_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert blas_has_one_thread() is one
+
+
+def test_a_blas_with_threads_gets_the_whole_product(monkeypatch):
+    monkeypatch.setattr(module, "_ours", False)
+    assert blocks(1 << 20, 64, 64) == [slice(0, 1 << 20)]
 
 
 @pytest.fixture
