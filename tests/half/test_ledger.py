@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fastopt as fo
 from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._half import narrow, widen
 from fastopt._kernels._plan import Plan
@@ -107,3 +108,33 @@ def test_of_another_table(half: Any) -> None:
         )
     with pytest.raises(ValueError, match="float32 of this shape"):
         Ledger("adam", table.w, table.slots, np.ones((ROWS, 5), half))
+
+
+@both()
+def test_adam_that_leaves_rows_for_later(half: Any) -> None:
+    """Look-ups see rows of 16 bits that are up to date, and so does everybody else."""
+    rng = np.random.default_rng(6)
+    start = rng.uniform(1.2, 1.8, size=(ROWS, 8)).astype(half)
+    place = 2.0**-10 if half == np.float16 else 2.0**-7  # of numbers from 1 to 2
+    with fo.Graph().as_default():
+        table = fo.Variable(start, name="table")
+        twin = fo.Variable(start.astype(np.float64), name="twin")
+        mine = fo.AdamOptimizer(0.002)
+        other = fo.AdamOptimizer(0.002, sparse_updates="dense")
+        for step in range(40):
+            ids = rng.integers(0, ROWS, size=5)
+            values = rng.normal(size=(5, 8)).astype(np.float32)
+            mine.apply_gradients([(fo.IndexedSlices(values, ids), table)])
+            other.apply_gradients([(fo.IndexedSlices(values.astype(np.float64), ids), twin)])
+            some = rng.integers(0, ROWS, size=(4, 5))
+            if step % 10 == 5:
+                rows = np.asarray(fo.embedding_lookup(table, some)).astype(float)
+                assert (np.abs(rows - twin.numpy()[some]) <= 0.501 * place).all()
+            if step % 10 == 7:
+                bags = np.asarray(fo.embedding_lookup_sparse(table, some.tolist(), None))
+                wanted = twin.numpy()[some].mean(axis=1)
+                assert (np.abs(bags.astype(float) - wanted) <= 1.001 * place).all()
+        master = mine.get_slot(table, "master")
+        assert master is not None
+        np.testing.assert_allclose(master.numpy(), twin.numpy(), rtol=1e-6)  # 40 roundings
+        assert (bits(table.numpy()) == bits(narrow(master.numpy(), half))).all()
