@@ -31,7 +31,7 @@ RULES: dict[str, tuple[str, tuple[Any, ...]]] = {
     "rowwise_adagrad": ("RowWiseAdagradOptimizer", (RATE,)),
     "rmsprop": ("RMSPropOptimizer", (RATE,)),
     "adam": ("AdamOptimizer", (RATE,)),
-    "adamw": ("AdamWOptimizer", (RATE,)),
+    "adamw": ("AdamWOptimizer", (0.01, RATE)),
     "lazy_adam": ("LazyAdamOptimizer", (RATE,)),
     "ftrl": ("FtrlOptimizer", (RATE,)),
 }
@@ -46,9 +46,7 @@ def optimizer(rule: str) -> fo.Optimizer:
     name, arguments = RULES[rule]
     if not hasattr(fo, name):
         raise Unsupported(f"no {name}")
-    # Weight decay where a rule has it: 0.01 is what the peers default to.
-    more = {"weight_decay": 0.01} if rule == "adamw" else {}
-    return getattr(fo, name)(*arguments, **more)
+    return getattr(fo, name)(*arguments)
 
 
 def builders(work: Workload, threads: int) -> Builders:
