@@ -141,6 +141,18 @@ RECORDS = (
         other_rows=True,
     ),
     Record(
+        cls=fo.AdamOptimizer,
+        required={"amsgrad": True},
+        variants={"amsgrad": {}, "amsgrad_fast": {"learning_rate": 0.05, "beta2": 0.9}},
+        golden=("keras_adam__amsgrad",),
+        parabola=({"learning_rate": 0.1}, 1000),
+        rosenbrock=({"learning_rate": 0.02}, 15000),
+        slots=("m", "v", "vhat"),
+        counts_calls=True,
+        other_rows=True,
+        name="Adam-amsgrad",
+    ),
+    Record(
         cls=fo.LazyAdamOptimizer,
         required={},
         variants={"default": {}},

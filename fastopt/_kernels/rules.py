@@ -25,7 +25,7 @@ scalars alone (``1 - beta1``, ``1 / lr``) is made there too, in float64, and not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -108,6 +108,21 @@ class Rule:
     first: str = ""
     between: str = ""
     row_slots: tuple[str, ...] = ()
+
+
+def _decaying(rule: Rule) -> Rule:
+    """Return a rule before whose update the weight decays.
+
+    Its scalars are those of the rule, ``decay``, the part that goes, and ``keep``, one minus that.
+    An update takes the former: in float32 one minus a small number has lost its digits.
+    """
+    return replace(
+        rule,
+        name=f"{rule.name}_decay",
+        scalars=(*rule.scalars, "decay", "keep"),
+        body=f"w = w - w * decay\n{rule.body.strip()}",
+        untouched=replace(rule.untouched or Untouched(), keep="keep"),
+    )
 
 
 _PAGE = (
@@ -497,4 +512,6 @@ _PAGE = (
     ),
 )
 
-RULES: dict[str, Rule] = {rule.name: rule for rule in _PAGE}
+_DECAYING = tuple(_decaying(rule) for rule in _PAGE if rule.name in ("adam", "amsgrad"))
+
+RULES: dict[str, Rule] = {rule.name: rule for rule in (*_PAGE, *_DECAYING)}

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fastopt._validate import Real
+from fastopt._validate import Constraint, Real
 from fastopt.graph import Graph
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer
 from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
 
-BETAS = {
+BETAS: dict[str, Constraint] = {
     "learning_rate": Real(),
     "beta1": Real(ge=0, lt=1),
     "beta2": Real(ge=0, lt=1),

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal
 
-import numpy as np
-
-from fastopt._validate import Choice, Real
+from fastopt._validate import Choice, Flag
 from fastopt.graph import Graph
-from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
-from fastopt.schedules.base import at_step
-from fastopt.variable import Variable
+from fastopt.optimizers._kernel_optimizer import Scalars, Slot
+from fastopt.optimizers._powers import BETAS, PowersOptimizer
 
 
-class AdamOptimizer(KernelOptimizer):
+class AdamOptimizer(PowersOptimizer):
     """Adam: steps by running averages of the gradient and of its square [1]_.
 
     In call ``t``, counted from 1::
@@ -25,6 +21,9 @@ class AdamOptimizer(KernelOptimizer):
         v = beta2 * v + (1 - beta2) * g**2
         lr_t = learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t)
         w = w - lr_t * m / (sqrt(v) + epsilon)
+
+    With `amsgrad` the root is that of the largest ``v`` so far, which is kept in the slot ``vhat``
+    [2]_.
 
     Slots ``m`` and ``v``, from zeros. The powers of the betas are the variables ``beta1_power`` and
     ``beta2_power``, one pair for all variables of the optimizer: they count calls. They are
@@ -59,6 +58,8 @@ class AdamOptimizer(KernelOptimizer):
     sparse_updates : {"deferred", "dense"}
         "dense" updates all rows in every step that has a sparse gradient, however few it lists.
         Keyword only.
+    amsgrad : bool
+        Divide by the root of the largest ``v`` so far. Keyword only.
     loss_scale : int, float, "dynamic" or LossScale, optional
         See `Optimizer`. Keyword only.
 
@@ -78,6 +79,7 @@ class AdamOptimizer(KernelOptimizer):
     References
     ----------
     .. [1] D. P. Kingma, J. Ba, "Adam: a method for stochastic optimization", ICLR 2015.
+    .. [2] S. J. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", ICLR 2018.
 
     Examples
     --------
@@ -93,14 +95,11 @@ class AdamOptimizer(KernelOptimizer):
     """
 
     _constraints = {
-        "learning_rate": Real(),
-        "beta1": Real(ge=0, lt=1),
-        "beta2": Real(ge=0, lt=1),
-        "epsilon": Real(ge=0),
+        **BETAS,
         "sparse_updates": Choice(("deferred", "dense")),
+        "amsgrad": Flag(),
     }
-    _common = frozenset({"beta1", "beta2"})  # their powers are the optimizer's
-    _slot_table = (Slot("m"), Slot("v"))
+    _slot_table: tuple[Slot, ...] = (Slot("m"), Slot("v"))
     _untouched: Literal["skip", "update", "defer"] = "defer"
 
     def __init__(
@@ -113,6 +112,7 @@ class AdamOptimizer(KernelOptimizer):
         name: str = "Adam",
         *,
         sparse_updates: str = "deferred",
+        amsgrad: bool = False,
         loss_scale: Any = None,
     ) -> None:
         super().__init__(
@@ -124,59 +124,29 @@ class AdamOptimizer(KernelOptimizer):
             beta2=beta2,
             epsilon=epsilon,
             sparse_updates=sparse_updates,
+            amsgrad=amsgrad,
         )
-        if sparse_updates == "dense":
+        self._look_at_options()
+
+    def _look_at_options(self) -> None:
+        """Settle what depends on options that don't change."""
+        if self._hyperparameters["sparse_updates"] == "dense":
             self._untouched = "update"
+        if self._hyperparameters["amsgrad"]:
+            self._slot_table = (*self._slot_table, Slot("vhat"))
 
     def _rule(self) -> str:
-        return "adam"
-
-    def _make_transient(self) -> None:
-        super()._make_transient()
-        # The powers that were used last, and the graph they belong to: found without a look-up.
-        self._known_powers: tuple[Graph, Variable, Variable] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        del state["_known_powers"]
-        return state
-
-    def _create_slots(self, var_list: list[Variable]) -> None:
-        first = min(var_list, key=lambda var: var.name)
-        for beta in ("beta1", "beta2"):
-            self._create_non_slot_variable(partial(self._read_now, beta), f"{beta}_power", first)
-        self._known_powers = None
-        super()._create_slots(var_list)
-
-    def _read_now(self, hyperparameter: str) -> np.float64:
-        kept = at_step(self._hyperparameters[hyperparameter], self._call.step)
-        read = self._constraints[hyperparameter].read
-        return np.float64(read(type(self).__name__, hyperparameter, kept))
+        return "amsgrad" if self._hyperparameters.get("amsgrad") else "adam"
 
     def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
         power1, power2 = self._powers(graph)
-        correction = math.sqrt(1.0 - power2._storage.item()) / (1.0 - power1._storage.item())
+        correction = math.sqrt(1.0 - power2) / (1.0 - power1)
         return (
             values["learning_rate"] * correction,
             1.0 - values["beta1"],
             1.0 - values["beta2"],
             values["epsilon"],
         )
-
-    def _advance(self, values: Mapping[str, Any], graph: Graph) -> None:
-        power1, power2 = self._powers(graph)
-        with power1._lock:  # each call counts, however many threads apply at once
-            power1._storage[()] = power1._storage.item() * values["beta1"]
-            power2._storage[()] = power2._storage.item() * values["beta2"]
-
-    def _powers(self, graph: Graph) -> tuple[Variable, Variable]:
-        known = self._known_powers
-        if known is None or known[0] is not graph:
-            power1 = self._get_non_slot_variable("beta1_power", graph)
-            power2 = self._get_non_slot_variable("beta2_power", graph)
-            assert power1 is not None and power2 is not None
-            self._known_powers = known = graph, power1, power2
-        return known[1], known[2]
 
 
 class LazyAdamOptimizer(AdamOptimizer):
@@ -204,10 +174,7 @@ class LazyAdamOptimizer(AdamOptimizer):
     array([0.5     , 1.      , 0.627932])
     """
 
-    _constraints = {
-        name: AdamOptimizer._constraints[name]
-        for name in ("learning_rate", "beta1", "beta2", "epsilon")
-    }
+    _constraints = BETAS
     _untouched = "skip"
 
     def __init__(

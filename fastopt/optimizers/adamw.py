@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastopt._validate import Flag
+from fastopt.graph import Graph
 from fastopt.optimizers._decay import WEIGHT_DECAY, Decay
+from fastopt.optimizers._kernel_optimizer import Scalars
 from fastopt.optimizers.adam import AdamOptimizer
 
 
@@ -76,6 +79,7 @@ class AdamWOptimizer(AdamOptimizer):
         listed_rows_only: bool = False,
         *,
         sparse_updates: str = "deferred",
+        amsgrad: bool = False,
         loss_scale: Any = None,
     ) -> None:
         super(AdamOptimizer, self).__init__(
@@ -88,11 +92,24 @@ class AdamWOptimizer(AdamOptimizer):
             beta2=beta2,
             epsilon=epsilon,
             sparse_updates=sparse_updates,
+            amsgrad=amsgrad,
             times_learning_rate=times_learning_rate,
             listed_rows_only=listed_rows_only,
         )
+        self._look_at_options()
         kept = self._hyperparameters
-        self._decay = Decay(kept["times_learning_rate"], kept["listed_rows_only"])
-        if sparse_updates == "dense":
-            self._untouched = "update"
-        self._look_through()
+        self._rates = Decay(kept["times_learning_rate"], kept["listed_rows_only"])
+        if kept["listed_rows_only"]:
+            self._decay = self._rates
+            self._look_through()
+
+    def _rule(self) -> str:
+        # The decay of all rows is a part of the rule, so that it can be made up for later, too.
+        return super()._rule() + "_decay" * (not self._hyperparameters["listed_rows_only"])
+
+    def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
+        scalars = super()._scalars(values, graph)
+        if values["listed_rows_only"]:
+            return scalars
+        rate = self._rates.rate(values)
+        return (*scalars, rate, 1.0 - rate)
