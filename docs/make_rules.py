@@ -109,10 +109,10 @@ def sparse(optimizer: KernelOptimizer) -> str:
     rule = RULES[optimizer._rule_name]
     if rule.reduction == "variable":
         return "all rows, as the dense gradient that it stands for"
-    if optimizer._untouched != "skip":
-        return "all rows, as the dense gradient that it stands for"
     if rule.untouched is not None and rule.untouched.moving is None and rule.untouched.shrinking:
         return "listed rows; averages fade in all"
+    if optimizer._untouched != "skip":
+        return "all rows, as the dense gradient that it stands for"
     if rule.duplicates == "sequential":
         return "listed rows, repeated ones one after the other"
     return "listed rows"

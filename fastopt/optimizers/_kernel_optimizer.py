@@ -444,7 +444,10 @@ class KernelOptimizer(Optimizer):
 
     def _moves_every_row(self) -> bool:
         """Whether a sparse gradient also moves rows that it doesn't list."""
-        if self._untouched != "skip":
+        untouched = RULES[self._rule_name].untouched
+        if self._untouched == "update":
+            return True
+        if self._untouched == "defer" and untouched is not None and untouched.moving is not None:
             return True
         if self._decay is None or self._decay.listed_rows_only:
             return False

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from fastopt._kernels._plan import Plan
-from fastopt._kernels._shrink import shrink
-from fastopt._pairs import Pair
 from fastopt.graph import Graph
-from fastopt.indexed_slices import IndexedSlices
-from fastopt.optimizers._decay import Own, listed_rows
 from fastopt.optimizers._kernel_optimizer import Scalars, Slot
 from fastopt.optimizers._powers import BETAS, PowersOptimizer
 
@@ -73,6 +68,7 @@ class NadamOptimizer(PowersOptimizer):
 
     _constraints = BETAS
     _slot_table = (Slot("m"), Slot("v"))
+    _untouched = "defer"
 
     def __init__(
         self,
@@ -108,18 +104,3 @@ class NadamOptimizer(PowersOptimizer):
             1.0 - values["beta2"],
             values["epsilon"],
         )
-
-    def _sweep(
-        self,
-        plan: Plan,
-        pairs: Sequence[Pair],
-        values: Mapping[str, Any],
-        scalars: Scalars,
-        own: Own,
-    ) -> None:
-        super()._sweep(plan, pairs, values, scalars, own)
-        for gradient, var in pairs:
-            if isinstance(gradient, IndexedSlices):
-                listed = listed_rows(gradient, var)
-                for slot, beta in (("m", "beta1"), ("v", "beta2")):
-                    shrink(self._slots[slot][var]._storage, 1.0 - values[beta], listed, others=True)

@@ -1,0 +1,57 @@
+"""The same bits for every number of threads and instruction-set level."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fastopt as fo
+from fastopt._kernels import _dispatch
+from tests.deferred.oracles import walk
+
+
+def digest(n_threads: int) -> str:
+    """Train tables of several widths and dtypes; return a digest of all that came of it."""
+    found = hashlib.sha256()
+    before = fo.get_num_threads()
+    fo.set_num_threads(n_threads)
+    try:
+        for width, dtype in ((1, np.float32), (5, np.float64), (16, np.float32), (64, np.float64)):
+            table = fo.Variable(np.ones((3000, width), dtype))
+            optimizer = fo.AdamOptimizer(0.01, 0.9, 0.99)
+            draw = walk(3000, width, listed=2500)
+            for t in range(12):
+                (values, ids), _ = draw()
+                slices = fo.IndexedSlices(values.astype(dtype), ids)
+                optimizer.apply_gradients([(slices, table)])
+                some = np.arange(t, 3000, 3)
+                found.update(table._read_rows(some).tobytes())
+                if t % 3 == 0:
+                    found.update(table._read_at(some)[some].tobytes())
+            found.update(table.numpy().tobytes())
+            for name in ("m", "v"):
+                slot = optimizer.get_slot(table, name)
+                assert slot is not None
+                found.update(slot.numpy().tobytes())
+    finally:
+        fo.set_num_threads(before)
+    return found.hexdigest()
+
+
+def test_for_every_number_of_threads() -> None:
+    assert digest(1) == digest(2) == digest(8)
+
+
+@pytest.mark.parametrize("level", _dispatch.supported_levels())
+def test_for_every_instruction_set(level: str) -> None:
+    program = "from tests.deferred.test_same_bits import digest; print(digest(2))"
+    environment = {**os.environ, "FASTOPT_SIMD": level}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == digest(1)
