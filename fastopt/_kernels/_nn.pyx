@@ -42,7 +42,10 @@ def fits(array):
 cdef int check(object array, str name, int type_, Py_ssize_t size) except -1:
     if not fits(array):
         raise TypeError(f"{name} must be an aligned, C-contiguous array of float32 or float64")
-    if cnp.PyArray_TYPE(<cnp.ndarray>array) != type_ or cnp.PyArray_SIZE(<cnp.ndarray>array) != size:
+    if (
+        cnp.PyArray_TYPE(<cnp.ndarray>array) != type_
+        or cnp.PyArray_SIZE(<cnp.ndarray>array) != size
+    ):
         raise ValueError(f"{name} has {array.dtype} {array.shape}, which doesn't go with the other")
     return 0
 

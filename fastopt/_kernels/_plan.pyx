@@ -27,9 +27,7 @@ from ._deferred cimport Constants, Decay, DecayPtr, Deferred, Ledger, make_const
 from ._dispatch cimport functions
 from ._half cimport half_type
 from ._pool cimport num_threads, parallel_for, task_fn
-from ._typedefs cimport (
-    FASTOPT_MAX_FACTORS, FASTOPT_MAX_SCALARS, FASTOPT_MAX_SUMS, rule_entry, run_table,
-)
+from ._typedefs cimport FASTOPT_MAX_SCALARS, rule_entry, run_table
 
 from .rules import RULES
 
@@ -63,19 +61,32 @@ cdef extern from "sparse.hpp" namespace "fastopt" nogil:
         ) noexcept
         int64_t rows_touched(parallel_fn parallel, int threads) noexcept
 
-cdef extern from "reduced.hpp" namespace "fastopt" nogil:
-    ctypedef void (*half_fn)(void*, const void*, Py_ssize_t) noexcept
-    void update_reduced_rows(
-        char* w, char* half, half_fn refresh, half_fn narrow, char** slots, int n_slots, int64_t width, int type, const rule_entry* rule,
-        const void* h, const char* g, int64_t lo, int64_t hi,
-    ) noexcept
+cdef extern from "dense.hpp" namespace "fastopt" nogil:
+    struct DensePart:
+        const Table* table
+        int64_t n
+        const char** g
+        const int* sparse
+
+    struct StepScalars:
+        const float* f32
+        const double* f64
+        int64_t stride
+
+    cdef cppclass DenseUpdate:
+        @staticmethod
+        int64_t segments_of(int64_t n) noexcept
+        cbool reserve(const rule_entry* rule, int64_t n_parts, int64_t n_segments) noexcept
+        void set_part(int64_t k, const DensePart& part) noexcept
+        void mixture_changed() noexcept
+        cbool is_walk() noexcept
+        void run(
+            const StepScalars& scalars, const run_table* functions, int64_t n,
+            parallel_fn parallel, int threads,
+        ) noexcept
+        void walk(const StepScalars& scalars, const run_table* functions) noexcept
 
 cdef enum:
-    OVER_ROW = 1            # what a rule sums up
-    OVER_VARIABLE = 2
-    HALF_BLOCK = 1 << 11    # elements of a master updated while they are in the first cache
-    CHUNK = 1 << 14         # elements of a task; the same for every number of threads
-    ALONE = 1 << 16         # elements below which the caller works alone
     KEEP_GIL = 1 << 12      # elements below which giving up the GIL costs more than the work
     FLOAT = cnp.NPY_FLOAT
     DOUBLE = cnp.NPY_DOUBLE
@@ -102,13 +113,6 @@ cdef struct Part:
     SparseUpdate* update    # made when the first sparse gradient comes
     const DecayPtr* decay    # of the scalars of this step
     bint open               # the ledger's mutex is ours, and a step is begun if `sparse`
-
-# Elements [lo, hi) of a variable (rows, under a rule that sums over rows); a task is some of these, as many elements as others have.
-cdef struct Segment:
-    Part* part
-    Py_ssize_t index
-    Py_ssize_t lo
-    Py_ssize_t hi
 
 cdef struct Span:
     uintptr_t lo
@@ -187,12 +191,7 @@ cdef class Plan:
     cdef list shapes
     cdef Span* spans            # memory of weights and slots, ascending
     cdef Py_ssize_t n_spans
-    cdef Segment* segments
-    cdef Py_ssize_t* task_start
-    cdef Py_ssize_t n_tasks
-    cdef double* partial        # sums of the segments, of a rule that sums over variables
-    cdef double* factors        # and what follows from them for each variable
-    cdef bint stale             # the tasks are those of another mixture of dense and sparse
+    cdef DenseUpdate dense
     cdef Py_ssize_t n_dense     # elements with a dense gradient
     cdef Py_ssize_t n_sparse    # variables with a sparse one
     cdef float* scalars32
@@ -234,7 +233,6 @@ cdef class Plan:
         self.life = _Life()
         self.life.arrays = []
         self.shapes = []
-        self.stale = True
         self.state = FREE
         self.parts = <Part*>calloc(n + 1, sizeof(Part))
         self.spans = <Span*>calloc(n * (2 + self.rule.n_slots) + 1, sizeof(Span))
@@ -298,15 +296,16 @@ cdef class Plan:
                 part.table.slots[s] = <char*>cnp.PyArray_DATA(<cnp.ndarray>slot)
                 self.life.arrays.append(slot)
                 spans.append((<uintptr_t>part.table.slots[s], slot.nbytes))
-            n_segments += 1 + part.n // CHUNK
+            n_segments += DenseUpdate.segments_of(part.n)
             if ledgers[k] is not None:
                 self.add_ledger(k, rule, ledgers[k], arrays[k], halves[k], slots[k])
-        self.segments = <Segment*>calloc(n_segments + 1, sizeof(Segment))
-        self.task_start = <Py_ssize_t*>calloc(n_segments + 2, sizeof(Py_ssize_t))
-        self.partial = <double*>calloc((n_segments + 1) * FASTOPT_MAX_SUMS, sizeof(double))
-        self.factors = <double*>calloc((n + 1) * FASTOPT_MAX_FACTORS, sizeof(double))
-        if not (self.segments and self.task_start and self.partial and self.factors):
+        if not self.dense.reserve(self.rule, n, n_segments):
             raise MemoryError(f"no memory for a plan of {n} variables")
+        for k in range(n):
+            part = &self.parts[k]
+            self.dense.set_part(
+                k, DensePart(&part.table, part.n, &part.g, <const int*>&part.sparse)
+            )
         for lo, size in sorted(spans):
             if size == 0:
                 continue
@@ -328,10 +327,6 @@ cdef class Plan:
         free(self.dims)
         free(self.spans)
         free(self.ledgers)
-        free(self.segments)
-        free(self.task_start)
-        free(self.partial)
-        free(self.factors)
         free(self.scalars32)
         free(self.scalars64)
 
@@ -402,7 +397,7 @@ cdef class Plan:
         part.g = data
         if part.sparse:
             part.sparse = False
-            self.stale = True
+            self.dense.mixture_changed()
         self.hold(part, gradient)
         self.n_dense += part.n
         return True
@@ -421,7 +416,7 @@ cdef class Plan:
         cdef bint wide
         if (
             part.ndim == 0
-            or self.rule.reduction == OVER_VARIABLE
+            or not self.dense.is_walk()
             or not cnp.PyArray_CheckExact(values_object)
             or not cnp.PyArray_CheckExact(indices_object)
         ):
@@ -463,7 +458,7 @@ cdef class Plan:
         part.g = cnp.PyArray_BYTES(values)
         if not part.sparse:
             part.sparse = True
-            self.stale = True
+            self.dense.mixture_changed()
         self.hold(part, <PyObject*>values)
         self.n_sparse += 1
         return True
@@ -605,9 +600,9 @@ cdef class Plan:
             self.read_constants()
         elif (
             self.n_sparse == 0 and self.n_dense < KEEP_GIL
-            and self.rule.reduction != OVER_VARIABLE
+            and self.dense.is_walk()
         ):
-            self.run_alone()
+            self.dense.walk(self.scalars(), functions())
             return
         self.state = RUNNING
         with nogil:
@@ -690,89 +685,13 @@ cdef class Plan:
                 part.table.deferred.abort()
             part.table.deferred.mutex.unlock()
 
+    cdef StepScalars scalars(self) noexcept nogil:
+        return StepScalars(self.scalars32, self.scalars64, self.scalar_stride)
+
     cdef const void* scalars_of(self, Py_ssize_t k) noexcept nogil:
         if self.parts[k].table.type == 0:
             return self.scalars32 + k * self.scalar_stride
         return self.scalars64 + k * self.scalar_stride
-
-    cdef inline void run_elements(
-        self, Part* part, Py_ssize_t k, Py_ssize_t lo, Py_ssize_t hi
-    ) noexcept nogil:
-        cdef Py_ssize_t end
-        cdef int half = part.table.half_type
-        if self.rule.reduction:
-            update_reduced_rows(
-                part.table.w, part.table.half, functions().refresh[half], functions().narrow[half],
-                part.table.slots, part.table.n_slots, part.table.width, part.table.type, self.rule,
-                self.scalars_of(k), part.g, lo, hi,
-            )
-            return
-        if part.table.half == NULL:
-            self.run_rule(part, k, lo, hi)
-            return
-        while lo < hi:
-            end = min(lo + HALF_BLOCK, hi)
-            functions().refresh[half](part.table.w + lo * 4, part.table.half + lo * 2, end - lo)
-            self.run_rule(part, k, lo, end)
-            functions().narrow[half](part.table.half + lo * 2, part.table.w + lo * 4, end - lo)
-            lo = end
-
-    cdef inline void run_rule(
-        self, Part* part, Py_ssize_t k, Py_ssize_t lo, Py_ssize_t hi
-    ) noexcept nogil:
-        cdef void* slots[8]
-        cdef int s
-        cdef Py_ssize_t at = lo * (4 if part.table.type == 0 else 8)
-        for s in range(self.rule.n_slots):
-            slots[s] = part.table.slots[s] + at
-        self.rule.run[part.table.type](
-            part.table.w + at, part.g + at, slots, self.scalars_of(k), hi - lo
-        )
-
-    cdef void run_alone(self) noexcept nogil:
-        cdef Py_ssize_t k
-        for k in range(self.n_parts):
-            if not self.parts[k].sparse:
-                self.run_elements(&self.parts[k], k, 0, self.n_items(&self.parts[k]))
-
-    cdef inline Py_ssize_t n_items(self, Part* part) noexcept nogil:
-        """Elements of a variable, or rows, under a rule that sums over rows."""
-        if self.rule.reduction == OVER_ROW:
-            return part.table.n_rows if part.n else 0
-        return part.n
-
-    cdef void run_segments(self, Py_ssize_t task) noexcept nogil:
-        cdef Py_ssize_t s
-        cdef Segment* segment
-        for s in range(self.task_start[task], self.task_start[task + 1]):
-            segment = &self.segments[s]
-            self.run_elements(segment.part, segment.index, segment.lo, segment.hi)
-
-    cdef void make_tasks(self) noexcept nogil:
-        """Cut the dense variables into tasks of about CHUNK elements."""
-        cdef Py_ssize_t k, lo, hi, n, size, n_segments = 0, in_task = 0
-        self.n_tasks = 0
-        self.task_start[0] = 0
-        for k in range(self.n_parts):
-            if self.parts[k].sparse:
-                continue
-            lo = 0
-            n = self.n_items(&self.parts[k])
-            size = self.parts[k].n // n if n else 1
-            while lo < n:
-                hi = min(lo + max(CHUNK // size, <Py_ssize_t>1), n)
-                self.segments[n_segments] = Segment(&self.parts[k], k, lo, hi)
-                n_segments += 1
-                in_task += (hi - lo) * size
-                if in_task >= CHUNK:
-                    self.n_tasks += 1
-                    self.task_start[self.n_tasks] = n_segments
-                    in_task = 0
-                lo = hi
-        if in_task:
-            self.n_tasks += 1
-            self.task_start[self.n_tasks] = n_segments
-        self.stale = False
 
     cdef bint sweep(self) noexcept nogil:
         cdef int threads = num_threads()
@@ -786,9 +705,6 @@ cdef class Plan:
     cdef bint sweep_parts(self, int threads) noexcept nogil:
         cdef Py_ssize_t k
         cdef Part* part
-        if self.rule.reduction == OVER_VARIABLE:
-            self.sweep_variables(threads)
-            return True
         if self.n_sparse:
             for k in range(self.n_parts):
                 part = &self.parts[k]
@@ -796,12 +712,9 @@ cdef class Plan:
                     part.table, <parallel_fn>parallel_for, threads
                 ):
                     return False
-        if self.n_dense < ALONE or threads == 1:
-            self.run_alone()
-        else:
-            if self.stale:
-                self.make_tasks()
-            parallel_for(run_task, <void*>self, self.n_tasks, threads)
+        self.dense.run(
+            self.scalars(), functions(), self.n_dense, <parallel_fn>parallel_for, threads
+        )
         if self.n_sparse:
             for k in range(self.n_parts):
                 part = &self.parts[k]
@@ -811,57 +724,6 @@ cdef class Plan:
                         <parallel_fn>parallel_for,
                     )
         return True
-
-    cdef void sweep_variables(self, int threads) noexcept nogil:
-        """Sum over each variable, by segments and then over them in their order; update."""
-        cdef Py_ssize_t task, s, k
-        cdef int i
-        cdef double[FASTOPT_MAX_SUMS] sums
-        if self.stale:
-            self.make_tasks()
-        if self.n_dense < ALONE:
-            threads = 1
-        parallel_for(first_task, <void*>self, self.n_tasks, threads)
-        s = 0
-        for k in range(self.n_parts):
-            for i in range(FASTOPT_MAX_SUMS):
-                sums[i] = 0
-            while s < self.task_start[self.n_tasks] and self.segments[s].index == k:
-                for i in range(FASTOPT_MAX_SUMS):
-                    sums[i] += self.partial[s * FASTOPT_MAX_SUMS + i]
-                s += 1
-            self.rule.between[self.parts[k].table.type](
-                NULL, self.scalars_of(k), sums, <double>self.parts[k].n,
-                self.factors + k * FASTOPT_MAX_FACTORS,
-            )
-        parallel_for(second_task, <void*>self, self.n_tasks, threads)
-
-    cdef void reduce_segment(self, Py_ssize_t s, bint second) noexcept nogil:
-        cdef Segment* segment = &self.segments[s]
-        cdef Part* part = segment.part
-        cdef void* slots[8]
-        cdef int i
-        cdef double* sums = self.partial + s * FASTOPT_MAX_SUMS
-        cdef Py_ssize_t at = segment.lo * (4 if part.table.type == 0 else 8)
-        cdef Py_ssize_t n = segment.hi - segment.lo
-        cdef char* half = part.table.half + segment.lo * 2  # if there is one
-        for i in range(self.rule.n_slots):
-            slots[i] = part.table.slots[i] + at
-        if second:
-            self.rule.second[part.table.type](
-                part.table.w + at, part.g + at, slots, self.scalars_of(segment.index),
-                self.factors + segment.index * FASTOPT_MAX_FACTORS, n,
-            )
-            if part.table.half != NULL:
-                functions().narrow[part.table.half_type](half, part.table.w + at, n)
-            return
-        if part.table.half != NULL:
-            functions().refresh[part.table.half_type](part.table.w + at, half, n)
-        for i in range(FASTOPT_MAX_SUMS):
-            sums[i] = 0
-        self.rule.first[part.table.type](
-            part.table.w + at, part.g + at, slots, self.scalars_of(segment.index), sums, n,
-        )
 
     @property
     def dense_parameters(self):
@@ -884,19 +746,3 @@ cdef class Plan:
                     raise MemoryError("no memory to count rows")
                 total += n
         return total
-
-
-cdef void first_task(void* context, Py_ssize_t task) noexcept nogil:
-    cdef Py_ssize_t s
-    for s in range((<Plan>context).task_start[task], (<Plan>context).task_start[task + 1]):
-        (<Plan>context).reduce_segment(s, False)
-
-
-cdef void second_task(void* context, Py_ssize_t task) noexcept nogil:
-    cdef Py_ssize_t s
-    for s in range((<Plan>context).task_start[task], (<Plan>context).task_start[task + 1]):
-        (<Plan>context).reduce_segment(s, True)
-
-
-cdef void run_task(void* context, Py_ssize_t task) noexcept nogil:
-    (<Plan>context).run_segments(task)

@@ -544,3 +544,19 @@ def test_rows_are_counted_before_and_after_a_run(n_rows: int, n: int, n_threads:
                     assert plan.rows_touched == rows
                 plan.release()
                 assert plan.rows_touched == rows
+
+
+@pytest.mark.parametrize("width", [9000, 10_000, 20_000])
+def test_wide_rows_of_a_rule_that_sums_over_them(width: int) -> None:
+    """Each is a task: more of them than a variable has chunks."""
+    gradient = np.random.default_rng(width).normal(size=(64, width)).astype(F32)
+    results = []
+    for n in (1, 2):
+        w, accumulator = np.ones((64, width), F32), np.full(64, 0.1, F32)
+        plan, key = plan_of(w, "rowwise_adagrad", (accumulator,))
+        with threads(n):
+            step(plan, key, gradient, (0.1, 0.0))
+        results.append((w, accumulator))
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
+    squares = np.square(gradient, dtype=np.float64).mean(axis=1)
+    np.testing.assert_allclose(results[0][1], 0.1 + squares, rtol=1e-5)
