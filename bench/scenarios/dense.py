@@ -21,4 +21,4 @@ def full() -> list[Dense]:
 
 
 def quick() -> list[Dense]:
-    return _make(("sgd", "adagrad", "adam"), {k: SIZES[k] for k in ("200x1e3", "1e6")})
+    return _make(("sgd", "adam"), {k: SIZES[k] for k in ("200x1e3", "1e6")})

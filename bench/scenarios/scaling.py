@@ -31,4 +31,4 @@ def full() -> list[Sparse]:
 
 
 def quick() -> list[Sparse]:
-    return [work for work in full() if work.name in ("scaling/rows/adagrad/1e5",)]
+    return [work for work in full() if work.name == "scaling/rows/adagrad/1e5"]

@@ -28,4 +28,4 @@ def full() -> list[Sparse]:
 
 
 def quick() -> list[Sparse]:
-    return _make(("sgd", "adagrad", "rowwise_adagrad", "lazy_adam"), ["1e6x64"], ["65k"], ["zipf"])
+    return _make(("sgd", "adagrad", "rowwise_adagrad"), ["1e6x64"], ["65k"], ["zipf"])
