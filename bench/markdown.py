@@ -62,6 +62,7 @@ def _line(row: Row) -> list[str]:
         _spread(ours),
         f"{peers[0].name} {_speed(peers[0])}" if peers else DASH,
         f"**{ratio(row.times_best_peer)}**" if row.times_best_peer is not None else DASH,
+        ratio(row.undisturbed),
         DASH if limit is None else f"{duration(limit.seconds)}",
         ratio(row.of_limit),
         "; ".join(map(_peer, peers)) or DASH,
@@ -75,11 +76,12 @@ HEAD = (
     "spread",
     "best peer",
     "x best peer",
+    "undisturbed",
     "limit",
     "of limit",
     "all peers (times fastopt's time)",
 )
-ALIGN = ("---", "---:", "---:", "---:", "---", "---:", "---:", "---:", "---")
+ALIGN = ("---", "---:", "---:", "---:", "---", "---:", "---:", "---:", "---:", "---")
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -89,6 +89,15 @@ class Row:
         return self.peers[0].ratio if self.peers else None
 
     @property
+    def undisturbed(self) -> float | None:
+        """The same of the quickest tenth of the steps, which other programs disturbed the least."""
+        ours, best = self.ours, self.peers[0] if self.peers else None
+        if ours is None or best is None or ours.low is None or best.low is None:
+            return None
+        examples = self.work.examples or 1
+        return best.low / (best.examples or examples) / (ours.low / (ours.examples or examples))
+
+    @property
     def of_limit(self) -> float | None:
         """The limit's time by ours: 1 is the limit."""
         return self.limit.ratio if self.limit is not None else None
@@ -136,6 +145,7 @@ def row_to_json(row: Row) -> dict[str, Any]:
         "work": to_json(row.work),
         "threads": row.threads,
         "times_best_peer": row.times_best_peer,
+        "undisturbed": row.undisturbed,
         "of_limit": row.of_limit,
         "entries": [dataclasses.asdict(entry) for entry in row.entries],
     }

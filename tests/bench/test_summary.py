@@ -49,6 +49,7 @@ def test_ratios_are_those_of_turns_side_by_side(row):
 def test_the_best_peer_is_the_fastest_and_neither_limit_nor_candidate(row):
     assert [peer.name for peer in row.peers] == ["NumPy", "PyTorch fused"]
     assert row.times_best_peer == 4.0
+    assert row.undisturbed == pytest.approx(7.4)  # 10 % quantiles: 6 to 20, and 1
     assert [entry.name for entry in row.absent] == ["optax"]
 
 
@@ -70,7 +71,7 @@ def test_a_peer_with_larger_steps_is_compared_by_examples():
     )
     assert row.ours.examples_a_second == 8.0
     assert row.peers[0].examples_a_second == 4.0
-    assert row.times_best_peer == 2.0
+    assert row.times_best_peer == row.undisturbed == 2.0
 
 
 def test_a_rule_that_fastopt_lacks_is_a_dash(row):
@@ -96,7 +97,7 @@ def test_the_table_says_who_is_ahead(row):
     (line,) = (line for line in document.splitlines() if line.startswith("| sgd/1e4 "))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[:2] == ["sgd/1e4", "2"]
-    assert cells[2] == "2.00 s" and cells[5] == "**4.00**" and cells[7] == "0.50"
+    assert cells[2] == "2.00 s" and cells[5] == "**4.00**" and cells[8] == "0.50"
     heads = [x for x in document.splitlines() if x.startswith("| scenario ")]
     assert len(heads) == 1 and heads[0].count("|") == line.count("|")
     assert "Load of the machine 0.1 to 0.2" in document
