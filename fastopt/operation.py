@@ -79,7 +79,8 @@ class Operation:
         return tuple(v for ref in self._variables if (v := ref()) is not None)
 
     def __repr__(self) -> str:
-        parts = [f"<Operation {self.name!r} {self.type}: {len(self._variables)} variables"]
+        n = len(self._variables)
+        parts = [f"<Operation {self.name!r} {self.type}: {n} variable{'s' * (n != 1)}"]
         if self.dense_parameters:
             parts.append(f"{self.dense_parameters} dense parameters")
         if self.sparse_rows:

@@ -357,7 +357,7 @@ class Optimizer(SlotKeeper):
         >>> w = fo.Variable(np.zeros((4, 2)), name="w")
         >>> slices = fo.IndexedSlices(np.ones((2, 2)), [3, 3])
         >>> fo.GradientDescentOptimizer(0.5).apply_gradients([(slices, w)])
-        <Operation 'GradientDescent' GradientDescentOptimizer: 1 variables, 1 sparse rows>
+        <Operation 'GradientDescent' GradientDescentOptimizer: 1 variable, 1 sparse rows>
         >>> w.numpy()[3]
         array([-1., -1.])
         """
