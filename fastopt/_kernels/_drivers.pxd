@@ -1,0 +1,63 @@
+"""The dense and the sparse driver (``dense.hpp``, ``sparse.hpp``), as plans call them."""
+
+from libc.stdint cimport int64_t
+from libcpp cimport bool as cbool
+
+from ._deferred cimport Deferred
+from ._pool cimport task_fn
+from ._typedefs cimport rule_entry, run_table
+
+
+cdef extern from "sparse.hpp" namespace "fastopt" nogil:
+    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
+
+    cdef cppclass Table:
+        char* w
+        char* slots[8]
+        int n_slots
+        int64_t n_rows
+        int64_t width
+        int type
+        const rule_entry* rule
+        bint every_row
+        char* half
+        int half_type
+        Deferred* deferred
+
+    cdef cppclass SparseUpdate:
+        int64_t load(
+            const Table& table, const void* indices, cbool indices64, int64_t n,
+            parallel_fn parallel, int threads,
+        ) noexcept
+        cbool prepare(const Table& table, parallel_fn parallel, int threads) noexcept
+        void run(
+            const Table& table, const void* values, const void* scalars,
+            const run_table* functions, parallel_fn parallel,
+        ) noexcept
+        int64_t rows_touched(parallel_fn parallel, int threads) noexcept
+
+
+cdef extern from "dense.hpp" namespace "fastopt" nogil:
+    struct DensePart:
+        const Table* table
+        int64_t n
+        const char** g
+        const int* sparse
+
+    struct StepScalars:
+        const float* f32
+        const double* f64
+        int64_t stride
+
+    cdef cppclass DenseUpdate:
+        @staticmethod
+        int64_t segments_of(int64_t n) noexcept
+        cbool reserve(const rule_entry* rule, int64_t n_parts, int64_t n_segments) noexcept
+        void set_part(int64_t k, const DensePart& part) noexcept
+        void mixture_changed() noexcept
+        cbool is_walk() noexcept
+        void run(
+            const StepScalars& scalars, const run_table* functions, int64_t n,
+            parallel_fn parallel, int threads,
+        ) noexcept
+        void walk(const StepScalars& scalars, const run_table* functions) noexcept
