@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ import pytest
 import fastopt as fo
 from fastopt._kernels import _dispatch
 from tests.deferred.oracles import walk
+
+ROOT = Path(__file__).parents[2]
 
 
 def digest(n_threads: int) -> str:
@@ -48,10 +51,16 @@ def test_for_every_number_of_threads() -> None:
 
 
 @pytest.mark.parametrize("level", _dispatch.supported_levels())
-def test_for_every_instruction_set(level: str) -> None:
-    program = "from tests.deferred.test_same_bits import digest; print(digest(2))"
-    environment = {**os.environ, "FASTOPT_SIMD": level}
+def test_for_every_instruction_set(level: str, tmp_path: Path) -> None:
+    # The checkout comes last on the path: an installed package is what is tested.
+    program = f"import sys; sys.path.append({str(ROOT)!r});"
+    program += "from tests.deferred.test_same_bits import digest; print(digest(2))"
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program],
+        env={**os.environ, "FASTOPT_SIMD": level},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == digest(1)
