@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench import guard, markdown, plots
+from bench import guard, markdown, overview, plots
 from bench.driver import HERE, Driver, find_pythons
 from bench.peers import CANDIDATE, LIMIT, PEERS
 from bench.scenarios import select, workloads
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     add("--skip-larger-gb", type=float, default=8.0, metavar="GB",
         help="leave out scenarios of which one contestant needs more (default: 8)")  # fmt: skip
     add("--out", type=Path, default=Path("bench-results"), metavar="DIR",
-        help="where table.md, table.json and the plots go (default: bench-results)")  # fmt: skip
+        help="where tables and plots go (default: bench-results)")  # fmt: skip
     add("--add", action="store_true", help="keep rows of DIR that this run doesn't measure again")
     add("--save-ratios", action="store_true", help="make this run the one to compare with")
     add("--check", action="store_true", help="fail if a ratio fell by more than 20 %%")
@@ -84,11 +84,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = markdown.document(rows, context)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "table.md").write_text(text)
+    (options.out / "overview.md").write_text(markdown.short(overview.telling(rows)))
     record = {"context": context, "rows": [row_to_json(row) for row in rows]}
     (options.out / "table.json").write_text(json.dumps(record, indent=1) + "\n")
     drawn = plots.draw(rows, options.out)
     print(text)
-    print(f"Written: table.md, table.json and {len(drawn)} plots in {options.out}")
+    print(f"Written: table.md, overview.md, table.json and {len(drawn)} plots in {options.out}")
     if options.check:
         found = guard.slower(guard.ratios(rows), guard.load(SAVED_RATIOS))
         print("\n".join(["Slower than saved:", *found] if found else ["Not slower than saved."]))

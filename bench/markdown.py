@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from bench.overview import Group, kinds
 from bench.summary import Entry, Row
 
 DASH = "–"
@@ -107,9 +109,39 @@ def _memory(rows: Sequence[Row]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def medians(groups: Sequence[Group]) -> str:
+    """Return a table of kinds of scenarios: medians, and the lowest ratios behind them."""
+    lines: list[Sequence[str]] = [
+        ("scenarios", "how many", "threads", "of limit", "times fastopt's time, median (lowest)"),
+        ("---", "---:", "---:", "---:", "---"),
+    ]
+    for group in groups:
+        limit = group.of_limit
+        share = f"{ratio(statistics.median(limit))} ({ratio(min(limit))})" if limit else DASH
+        theirs = [f"{name} {ratio(mid)} ({ratio(low)})" for name, mid, low in group.libraries]
+        count, threads = str(group.scenarios), str(group.threads)
+        lines.append((group.label, count, threads, share, "; ".join(theirs) or DASH))
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def short(groups: Sequence[Group]) -> str:
+    """Return the table that README shows: libraries in columns of threads."""
+    threads = sorted({group.threads for group in groups})
+    titles = [f"{n} thread{'s' if n > 1 else ''}" for n in threads]
+    lines: list[Sequence[str]] = [("", *titles), ("---", *["---" for _ in threads])]
+    for label in dict.fromkeys(group.label for group in groups):
+        by_threads = {group.threads: group for group in groups if group.label == label}
+        cells = []
+        for n in threads:
+            theirs = by_threads[n].libraries[:3] if n in by_threads else []
+            cells.append(", ".join(f"{name} {ratio(mid)}" for name, mid, _ in theirs) or DASH)
+        lines.append((label, *cells))
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
 def document(rows: Sequence[Row], context: dict[str, Any]) -> str:
     """Return the tables of all families, and under what they were taken."""
-    out = [f"{_context(context)}\n"]
+    out = [f"{_context(context)}\n", f"## In short\n\n{medians(kinds(rows))}"]
     for family in dict.fromkeys(row.work.name.split("/", 1)[0] for row in rows):
         chosen = [row for row in rows if row.work.name.startswith(family + "/")]
         out.append(f"## {family.replace('_', ' ').capitalize()}\n\n{table(chosen)}")

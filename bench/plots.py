@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import overview
 from bench.peers import CANDIDATE, LIMIT, PEERS
 from bench.summary import Row
 
 
 def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
-    """Draw one plot a family; none where matplotlib isn't installed."""
+    """Draw one plot a family, and one of all; none where matplotlib isn't installed."""
     try:
         import matplotlib
     except ImportError:
@@ -29,47 +31,56 @@ def draw(rows: Sequence[Row], directory: Path) -> list[Path]:
             _ratios(chosen, path, family)
         if path.exists():
             made.append(path)
-    return made
-
-
-def best_by_library(row: Row) -> dict[str, float]:
-    """Return for each library the ratio of its fastest way, the limit among them."""
-    best: dict[str, float] = {}
-    for entry in row.entries:
-        if entry.ratio is not None and entry.peer != CANDIDATE:
-            title = PEERS[entry.peer].title
-            if entry.peer == LIMIT and entry.name != "limit":
-                continue
-            best[title] = min(entry.ratio, best.get(title, float("inf")))
-    return best
+    _overview(rows, directory / "overview.png")
+    return [*made, *directory.glob("overview.png")]
 
 
 def _ratios(rows: Sequence[Row], path: Path, family: str) -> None:
-    """Draw dots: how many times fastopt's time each library takes, with its most threads."""
+    """Draw the scenarios of a family with its most threads."""
+    threads = max(row.threads for row in rows)
+    shown = {
+        row.work.name.split("/", 1)[1]: row.best_by_library()
+        for row in rows
+        if row.threads == threads
+    }
+    _dots(shown, path, family.replace("_", " "), threads)
+
+
+def _overview(rows: Sequence[Row], path: Path) -> None:
+    """Draw the medians of kinds of scenarios."""
+    groups = overview.telling(rows)
+    threads = max((group.threads for group in groups), default=0)
+    shown = {
+        group.label: {title: statistics.median(ratios) for title, ratios in group.ratios.items()}
+        for group in groups
+        if group.threads == threads
+    }
+    _dots(shown, path, "medians over the scenarios of a kind", threads)
+
+
+def _dots(shown: Mapping[str, Mapping[str, float]], path: Path, title: str, threads: int) -> None:
+    """Draw dots: how many times fastopt's time each library takes."""
     import matplotlib.pyplot as plt
 
-    threads = max(row.threads for row in rows)
-    shown = [row for row in rows if row.threads == threads and best_by_library(row)]
+    shown = {label: ratios for label, ratios in shown.items() if ratios}
     if not shown:
         return
     figure, axes = plt.subplots(figsize=(7.5, 1.2 + 0.19 * len(shown)))
     series: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for k, row in enumerate(shown):
-        for title, ratio in best_by_library(row).items():
-            series[title].append((ratio, k))
-    for title in (PEERS[key].title for key in PEERS if PEERS[key].title in series):
-        x, y = zip(*series[title], strict=True)
-        limit = title == PEERS[LIMIT].title
-        axes.plot(x, y, "|" if limit else "o", label=title, color="black" if limit else None,
+    for k, ratios in enumerate(shown.values()):
+        for library, ratio in ratios.items():
+            series[library].append((ratio, k))
+    for library in (PEERS[key].title for key in PEERS if PEERS[key].title in series):
+        x, y = zip(*series[library], strict=True)
+        limit = library == PEERS[LIMIT].title
+        axes.plot(x, y, "|" if limit else "o", label=library, color="black" if limit else None,
                   markersize=9 if limit else 4)  # fmt: skip
     axes.axvline(1.0, color="grey", linewidth=0.8)
     axes.set_xscale("log")
-    axes.set_yticks(
-        range(len(shown)), [row.work.name.split("/", 1)[1] for row in shown], fontsize=6
-    )
+    axes.set_yticks(range(len(shown)), list(shown), fontsize=6)
     axes.invert_yaxis()
     axes.set_xlabel(f"time, in times of fastopt's ({threads} threads); right of 1: slower")
-    axes.set_title(family.replace("_", " "))
+    axes.set_title(title, fontsize=9)
     axes.legend(fontsize=6, loc="lower right")
     _save(figure, path)
 

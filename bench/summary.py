@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.driver import Measured
-from bench.peers import CANDIDATE, LIMIT
+from bench.peers import CANDIDATE, LIMIT, PEERS
 from bench.workloads import Workload, from_json, to_json
 
 
@@ -87,6 +87,18 @@ class Row:
     def times_best_peer(self) -> float | None:
         """How many times as fast as the best peer."""
         return self.peers[0].ratio if self.peers else None
+
+    def best_by_library(self) -> dict[str, float]:
+        """Return for each library the ratio of its fastest way, the limit among them."""
+        best: dict[str, float] = {}
+        for entry in self.entries:
+            if entry.ratio is None or entry.peer == CANDIDATE:
+                continue
+            if entry.peer == LIMIT and entry.name != "limit":
+                continue
+            title = PEERS[entry.peer].title
+            best[title] = min(entry.ratio, best.get(title, float("inf")))
+        return best
 
     @property
     def undisturbed(self) -> float | None:

@@ -79,8 +79,9 @@ def _dense(work: Dense) -> Contestant:
 
 
 def _table(rows: int, width: int, value: float = 0.1) -> fo.Variable:
+    # Its own memory: of a shared one all rows would be brought up to date after every step.
     with fo.Graph().as_default():
-        return fo.Variable(np.full((rows, width), value, np.float32), copy=False)
+        return fo.Variable(np.full((rows, width), value, np.float32))
 
 
 def _sparse(work: Sparse) -> Contestant:

@@ -1,9 +1,11 @@
 import json
+from fnmatch import fnmatchcase
 
 import pytest
 
-from bench import guard, markdown, plots
+from bench import guard, markdown, overview, plots
 from bench.driver import Measured
+from bench.scenarios import workloads
 from bench.summary import quantile, row_from_json, row_to_json, summarise
 from bench.workloads import Clicks, Dense, Sparse
 
@@ -27,7 +29,7 @@ def measured(name, peer, rounds, ours, **more):
 def row():
     ours = [[1.0, 1.0, 3.0], [10.0]]  # the second round was slow for everybody
     return summarise(
-        Dense("dense/sgd/1e4", "sgd", 10_000),
+        Dense("dense/sgd/1e6", "sgd", 1_000_000),
         2,
         [
             measured("fastopt", "fastopt_", ours, ours),
@@ -94,9 +96,9 @@ def test_rows_survive_the_file(row):
 
 def test_the_table_says_who_is_ahead(row):
     document = markdown.document([row], CONTEXT)
-    (line,) = (line for line in document.splitlines() if line.startswith("| sgd/1e4 "))
+    (line,) = (line for line in document.splitlines() if line.startswith("| sgd/1e6 "))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[:2] == ["sgd/1e4", "2"]
+    assert cells[:2] == ["sgd/1e6", "2"]
     assert cells[2] == "2.00 s" and cells[5] == "**4.00**" and cells[8] == "0.50"
     heads = [x for x in document.splitlines() if x.startswith("| scenario ")]
     assert len(heads) == 1 and heads[0].count("|") == line.count("|")
@@ -126,12 +128,50 @@ def test_plots_are_drawn_where_matplotlib_is_installed(row, tmp_path):
         [measured("fastopt", "fastopt_", [[1.0]], [[1.0]])],
     )
     made = plots.draw([row, scaling], tmp_path)
-    assert [path.name for path in made] == ["dense.png", "scaling.png"]
+    assert [path.name for path in made] == ["dense.png", "scaling.png", "overview.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
 
 
-def test_a_library_is_plotted_by_its_best_way(row):
-    assert plots.best_by_library(row) == {"limit": 0.5, "PyTorch": 4.0, "NumPy": 4.0}
+def test_a_library_counts_by_its_best_way(row):
+    assert row.best_by_library() == {"limit": 0.5, "PyTorch": 4.0, "NumPy": 4.0}
+
+
+def test_scenarios_of_a_kind_are_told_by_median_and_lowest(row):
+    rows = [row]
+    for rule, torch in (("adam", 6.0), ("adamw", 9.0)):
+        work = Dense(f"dense/{rule}/1e6", rule, 1_000_000)
+        rows.append(
+            summarise(
+                work,
+                2,
+                [
+                    measured("fastopt", "fastopt_", [[1.0]], [[1.0]]),
+                    measured("PyTorch single", "pytorch", [[torch + 1]], [[1.0]]),
+                    measured("PyTorch fused", "pytorch", [[torch]], [[1.0]]),
+                ],
+            )
+        )
+    (group,) = overview.kinds(rows)
+    assert (group.label, group.threads, group.scenarios) == ("dense/*/1e6", 2, 3)
+    assert group.libraries == [("NumPy", 4.0, 4.0), ("PyTorch", 6.0, 4.0)]
+    assert group.of_limit == [0.5]
+    assert "| dense/*/1e6 | 3 | 2 | 0.50 (0.50) | NumPy 4.00 (4.00); PyTorch 6.00 (4.00) |" in (
+        markdown.document(rows, CONTEXT)
+    )
+    short = markdown.short(overview.telling(rows)).splitlines()
+    assert short[0] == "|  | 2 threads |"
+    assert short[2] == "| a dense variable of 1,000,000 | NumPy 4.00, PyTorch 6.00 |"
+
+
+def test_scaling_is_no_kind():
+    work = Sparse("scaling/rows/adagrad/1e5", "adagrad", 100, 4, 10, "zipf")
+    assert overview.kinds([summarise(work, 1, [])]) == []
+
+
+def test_every_telling_kind_has_scenarios():
+    names = [work.name for work in workloads()]
+    for pattern in overview.TELLING:
+        assert any(fnmatchcase(name, pattern) for name in names), pattern
 
 
 def test_the_guard_tells_when_a_scenario_got_slower_against_all_its_peers():
@@ -148,7 +188,7 @@ def test_the_guard_keeps_what_a_run_did_not_measure(row, tmp_path):
     path.write_text('{"other @1": {"x": 1.0}}')
     guard.save([row], path)
     assert guard.load(path) == {
-        "dense/sgd/1e4 @2": {"NumPy": 4.0, "PyTorch fused": 4.0},
+        "dense/sgd/1e6 @2": {"NumPy": 4.0, "PyTorch fused": 4.0},
         "other @1": {"x": 1.0},
     }
     assert guard.slower(guard.ratios([row]), guard.load(path)) == []
