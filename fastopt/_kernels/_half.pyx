@@ -5,6 +5,8 @@ Arrays are C-contiguous, aligned and of native byte order: the caller has seen t
 checked.
 """
 
+from libc.stdint cimport int64_t, uint32_t
+
 import numpy as np
 
 cimport numpy as cnp
@@ -20,6 +22,10 @@ cdef enum:
 
 ctypedef struct convert_job:
     void (*run)(void* out, const void* a, Py_ssize_t n) noexcept nogil
+    void (*run_random)(
+        void* out, const void* a, uint32_t key, int64_t first, Py_ssize_t n
+    ) noexcept nogil
+    uint32_t key
     char* out
     const char* a
     Py_ssize_t out_size
@@ -31,7 +37,12 @@ cdef void convert_task(void* context, Py_ssize_t task) noexcept nogil:
     cdef convert_job* job = <convert_job*>context
     cdef Py_ssize_t lo = task * CHUNK
     cdef Py_ssize_t n = min(<Py_ssize_t>CHUNK, job.n - lo)
-    job.run(job.out + lo * job.out_size, job.a + lo * job.a_size, n)
+    cdef char* out = job.out + lo * job.out_size
+    cdef const char* a = job.a + lo * job.a_size
+    if job.run_random:
+        job.run_random(out, a, job.key, lo, n)
+    else:
+        job.run(out, a, n)
 
 
 cdef int half_number(object dtype) except? -1:
@@ -79,6 +90,7 @@ cdef int convert(object array, object out, convert_job* job) except -1:
 def widen(array):
     """Return a float16 or bfloat16 array in float32."""
     cdef convert_job job
+    job.run_random = NULL
     job.run = functions().widen[number_of(array.dtype, "array")]
     job.a_size = 2
     job.out_size = 4
@@ -87,11 +99,21 @@ def widen(array):
     return out
 
 
-def narrow(array, dtype):
-    """Return a float32 array in float16 or bfloat16, rounded to nearest, ties to even."""
+def narrow(array, dtype, key=None):
+    """Return a float32 array in float16 or bfloat16.
+
+    Rounded to nearest, ties to even; with a key, an integer below 2**32, up or down at random, so
+    that the expectation is the number itself.
+    """
     cdef convert_job job
+    cdef int number
     dtype = np.dtype(dtype)
-    job.run = functions().narrow[number_of(dtype, "dtype")]
+    number = number_of(dtype, "dtype")
+    job.run = functions().narrow[number]
+    job.run_random = NULL
+    if key is not None:
+        job.run_random = functions().narrow_random[number]
+        job.key = key
     job.a_size = 4
     job.out_size = 2
     out = np.empty(array.shape, dtype)

@@ -56,4 +56,7 @@ cdef extern from "table.h" nogil:
         double (*squares[2])(const void* a, Py_ssize_t n) noexcept nogil
         void (*widen[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
         void (*narrow[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
+        void (*narrow_random[2])(
+            void* out, const void* a, uint32_t key, int64_t first, Py_ssize_t n
+        ) noexcept nogil
         void (*refresh[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil

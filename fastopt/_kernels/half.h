@@ -77,6 +77,40 @@ static inline uint16_t narrow_bf16(float x) {
   return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 }
 
+/* Stochastic rounding: to one of the two neighbours, with a probability that makes the expectation
+   the number itself. The random bits depend on a key and the number of the element alone, so neither
+   on threads nor on the width of a vector. This is the finaliser of MurmurHash3. */
+static inline uint32_t random_bits(uint32_t key, uint32_t element) {
+  uint32_t x = element * 0x9e3779b1u + key;
+  x = (x ^ (x >> 16)) * 0x85ebca6bu;
+  x = (x ^ (x >> 13)) * 0xc2b2ae35u;
+  return x ^ (x >> 16);
+}
+
+static inline uint16_t narrow_random_f16(float x, uint32_t random) {
+  const uint32_t bits = bits_of_float(x);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  const uint32_t normal = (magnitude - 0x38000000u + (random >> 19)) >> 13;
+  /* In units of the smallest float16, of which there are at most 1024. */
+  const uint32_t below = magnitude < 0x38800000u ? magnitude : 0u;
+  const float units = float_of_bits(below) * 0x1p24f;
+  const int32_t whole = (int32_t)units;
+  const int32_t part = (int32_t)((units - (float)whole) * 65536.0f);
+  const uint32_t small = (uint32_t)(whole + ((int32_t)(random >> 16) < part ? 1 : 0));
+  const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+  uint32_t result = magnitude < 0x38800000u ? small : normal;
+  result = magnitude >= 0x47800000u ? 0x7c00u : result;
+  result = magnitude > 0x7f800000u ? nan : result;
+  return (uint16_t)(result | ((bits >> 16) & 0x8000u));
+}
+
+static inline uint16_t narrow_random_bf16(float x, uint32_t random) {
+  const uint32_t bits = bits_of_float(x);
+  const uint32_t rounded = (bits + (random >> 16)) >> 16;
+  const uint32_t nan = (bits >> 16) | 0x40u;
+  return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
 /* The first elements of a run, eight at a time, by the processor's own conversions where the level
    has them: compilers don't find these. They return how many elements they have done. */
 #ifdef __F16C__

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define FASTOPT_TABLE_CAPSULE "fastopt._kernels.run_table"
 #define FASTOPT_N_TYPES 2 /* 0: float32, 1: float64 */
@@ -57,6 +58,9 @@ typedef struct {
   /* 16 bits to float32 and back, rounded to nearest, ties to even */
   void (*widen[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
   void (*narrow[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
+  /* The same, rounded up or down at random; first: number of the first element, see half.h */
+  void (*narrow_random[FASTOPT_N_HALVES])(void* out, const void* a, uint32_t key, int64_t first,
+                                          ptrdiff_t n);
   /* out = a, widened, but where out rounds to a it stays */
   void (*refresh[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
 } run_table;

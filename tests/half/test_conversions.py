@@ -78,3 +78,59 @@ def test_what_is_no_array_of_halves() -> None:
     with pytest.raises(TypeError, match="C-contiguous"):
         _half.widen(np.ones(4, F16)[::2])
     assert _half.narrow(np.zeros((0, 3), np.float32), F16).shape == (0, 3)
+
+
+@both()
+@pytest.mark.parametrize("scale", [1.0, 2.0**-15, 3e4])
+def test_random_rounding_goes_to_a_neighbour_and_is_right_on_average(
+    half: Any, scale: float
+) -> None:
+    rng = np.random.default_rng(2)
+    numbers = (scale * rng.uniform(-1, 1, 64)).astype(np.float32)
+    keys = 4096
+    down = _half.narrow(numbers, half).astype(np.float64)
+    ulp = np.abs(_half.widen(_half.narrow(numbers, half)) * 2.0 ** (-10 if half == F16 else -7))
+    total = np.zeros(64)
+    for key in range(keys):
+        rounded = _half.narrow(numbers, half, key).astype(np.float64)
+        assert (np.abs(rounded - numbers) <= np.maximum(ulp, 2.0**-24 if half == F16 else 0)).all()
+        total += rounded
+    # A mean of Bernoulli variables, each with a deviation of at most half a place: six of them.
+    place = np.maximum(ulp, 2.0**-24 if half == F16 else 0)
+    assert (np.abs(total / keys - numbers) <= 6 * 0.5 * place / np.sqrt(keys)).all()
+    assert np.abs(total / keys - numbers).sum() < np.abs(down - numbers).sum() / 4
+
+
+@both()
+def test_random_rounding_leaves_what_needs_none(half: Any) -> None:
+    numbers = every(half)
+    wide = _half.widen(numbers)
+    nan = np.isnan(wide)
+    for key in (0, 1, 2**32 - 1):
+        rounded = _half.narrow(wide, half, key)
+        assert (bits(rounded) == bits(numbers))[~nan].all()
+        assert np.isnan(_half.widen(rounded)[nan]).all()
+    large = np.full(1000, 3.4e38 if half == BF16 else 65535.0, np.float32)
+    assert set(_half.narrow(large, half, 5).astype(float)) == {np.inf, float(_largest(half))}
+    beyond = np.array([np.inf, -np.inf], np.float32)
+    assert np.isinf(_half.narrow(beyond, half, 5).astype(float)).all()
+
+
+def _largest(half: Any) -> float:
+    return float(np.max(_half.widen(every(half))[np.isfinite(_half.widen(every(half)))]))
+
+
+@both()
+def test_random_bits_are_those_of_the_element(half: Any) -> None:
+    numbers = np.random.default_rng(1).normal(size=300_001).astype(np.float32)
+    alone = _half.narrow(numbers, half, 7)
+    for n in (2, 3):
+        with threads(n):
+            assert _half.narrow(numbers, half, 7).tobytes() == alone.tobytes()
+    assert _half.narrow(numbers[:1000], half, 7).tobytes() == alone[:1000].tobytes()
+    assert (bits(alone) != bits(_half.narrow(numbers, half, 8))).mean() > 0.3
+    same = np.full(10_000, 1 + 2.0**-12, np.float32)
+    up = bits(_half.narrow(same, half, 3)) != bits(_half.narrow(np.ones(1, np.float32), half))[0]
+    # Neighbours are independent: of pairs, the share in which both go up is that of one, squared.
+    share = up.mean()
+    assert abs((up[1:] & up[:-1]).mean() - share**2) < 6 * 0.5 / np.sqrt(len(same))
