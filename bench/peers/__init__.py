@@ -23,6 +23,11 @@ def cache_directory() -> Path:
     return Path(home) / "fastopt-bench"
 
 
+def _one_blas_thread(threads: int) -> dict[str, str]:
+    # As the README recommends: fastopt shares products among its own threads then.
+    return {"OPENBLAS_NUM_THREADS": "1"}
+
+
 def _quiet_tensorflow(threads: int) -> dict[str, str]:
     return {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "1"}
 
@@ -69,7 +74,7 @@ CANDIDATE = "fastopt_"
 LIMIT = "limit"
 
 PEERS: dict[str, Peer] = {
-    CANDIDATE: Peer("fastopt", ("fastopt",), ("fastopt",)),
+    CANDIDATE: Peer("fastopt", ("fastopt",), ("fastopt",), _one_blas_thread),
     LIMIT: Peer("limit"),
     "numpy_": Peer("NumPy", ("numpy", "scipy"), ("numpy", "scipy"), threads=(1,)),
     "pytorch": Peer("PyTorch", ("torch",), ("torch",)),

@@ -184,6 +184,8 @@ def _pull(
     parts = x.blocks(width)
     dtype = np.result_type(x.matrices[0], g)
     masked = g if y is None else np.empty_like(g)
+    # A product without sums takes a BLAS twice as long.
+    multiply = np.multiply if width == 1 else np.matmul
     # Sums over the batch, one for each block.
     w_terms = np.empty((len(parts), *w.shape), dtype) if 0 in argnums else None
     b_terms = np.empty((len(parts), width), g.dtype) if 1 in argnums else None
@@ -203,7 +205,7 @@ def _pull(
             for matrix, weights in x.slices():
                 np.matmul(matrix[rows].T, part, out=w_terms[at, weights])
         for i, term in terms.items():
-            np.matmul(part, w[x.ends[i - 2] : x.ends[i - 1]].T, out=term[rows])
+            multiply(part, w[x.ends[i - 2] : x.ends[i - 1]].T, out=term[rows])
 
     run(block, parts)
     if w_terms is not None:

@@ -28,6 +28,7 @@ def test_environment_sets_threads_and_drops_what_slows_the_blas():
     assert env["OMP_NUM_THREADS"] == env["FASTOPT_NUM_THREADS"] == "2"
     assert env["HOME"] == "/home/x"
     assert environment("numpy_", 2, True, base)["BENCH_CHECKOUT"] == "1"
+    assert environment("fastopt_", 2, False, base)["OPENBLAS_NUM_THREADS"] == "1"
     assert environment("jax_", 1, False, base)["JAX_PLATFORMS"] == "cpu"
 
 
