@@ -19,11 +19,13 @@ class that has such a rule sets ``_untouched = "defer"``. That is all. What can 
 - slots that shrink by a factor (``shrinking``): the averages of Adam and its relatives;
 - a weight that moves by one of them over the root of another slot, which shrinks too (Adam; with
   ``root="identity"`` Adamax) or stays (AMSGrad), or that doesn't move (contrib's Nadam);
-- a factor on the weight (``keep``), before it moves: decoupled weight decay for any rule, L2 decay
-  of gradient descent. The rule itself multiplies the rows that it touches, in its body.
 
-Step sizes and the factor on the weight may change from step to step for free. When a beta or
-epsilon changes, all rows are brought up to date in that step.
+The decay of weights before a step of any rule is in it too, without a word on the page: a plan is
+given its rate with the step, lets the rows decay that it updates, and the ledger the others. A rule
+that does nothing else to untouched rows has a ledger only while its weights decay.
+
+Step sizes and rates of decay may change from step to step for free. When a beta or epsilon changes,
+all rows are brought up to date in that step.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from fastopt._kernels._deferred import Ledger
+from fastopt._kernels.rules import RULES
 from fastopt.variable import Variable
 
 
@@ -84,7 +87,8 @@ def make_ledger(
 ) -> Ledger | None:
     """Return a ledger for a variable and the slots of a rule, in the rule's order.
 
-    The slots know it from now on; the variable does when it has been taken over.
+    Slots that change in rows without a gradient know it from now on; the variable does when it has
+    been taken over.
 
     Parameters
     ----------
@@ -109,6 +113,7 @@ def make_ledger(
     else:
         ledger = Ledger(rule, master._storage, storages, var._storage, at_once)
         master._ledger = ledger
-    for slot in slots:
-        slot._ledger = ledger
+    if RULES[rule].untouched is not None:
+        for slot in slots:
+            slot._ledger = ledger
     return ledger

@@ -3,7 +3,9 @@
 A regularizer is called with weights and returns its term, a scalar to be added to the loss. On a
 large table the term of all rows costs the whole table in every step; two functions are for the rows
 that a step touches: `on_rows` is a term of a loss, `add_gradients` adds the term's gradient to
-gradients that are there already.
+gradients that are there already. L2 of all rows at the cost of those that a step touches is a
+matter of optimizers: ``l2_regularization_strength`` of `GradientDescentOptimizer`, and `decouple`
+for every rule.
 
 Names are those of ``tf.keras.regularizers`` (the coefficient multiplies the sum of squares) and of
 ``tf.contrib.layers`` (``l2_regularizer`` multiplies half of it).

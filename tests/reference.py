@@ -272,9 +272,7 @@ SEQUENTIAL = frozenset({"gradient_descent"})
 
 
 def dense_step(rule: str, w: Array, g: Array, slots: Slots, **hyper: Any) -> tuple[Array, Slots]:
-    """One step with a dense gradient; decay of weights, `shrink`, comes before it."""
-    if "shrink" in hyper:
-        w = w - w * w.dtype.type(hyper.pop("shrink"))
+    """One step with a dense gradient."""
     with np.errstate(all="ignore"):
         return RULES[rule](w, np.asarray(g, w.dtype), slots, **hyper)
 

@@ -24,7 +24,6 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
         int root
         int lr_scalar
         int epsilon_scalar
-        int keep_scalar
         double epsilon
         void add_shrinking(int slot, int scalar, double value, double factor) except +
         void set_moments(
@@ -32,7 +31,6 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
         ) except +
         cbool fits(const double* scalars) noexcept
         double lr(const double* scalars) noexcept
-        double keep(const double* scalars) noexcept
 
     cdef cppclass DecayPtr:
         const Decay* get() noexcept
@@ -50,10 +48,10 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
         const int32_t* last() noexcept
         int64_t made_up() noexcept
         cbool begin(
-            const DecayPtr& decay, double keep, parallel_fn parallel, int threads
+            const DecayPtr& decay, double rate, parallel_fn parallel, int threads
         ) noexcept
         void abort() noexcept
-        void end(double lr, double keep, parallel_fn parallel, int threads) noexcept
+        void end(double lr, double rate, parallel_fn parallel, int threads) noexcept
         void settle_all(parallel_fn parallel, int threads) noexcept
         void settle_rows(
             const void* ids, cbool wide, int64_t n, parallel_fn parallel, int threads

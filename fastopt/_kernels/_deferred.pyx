@@ -18,7 +18,7 @@ from ._half cimport half_type
 from ._pool cimport num_threads, parallel_for
 
 from ._expansion import expansion
-from .rules import RULES
+from .rules import RULES, Untouched
 
 cnp.import_array()
 
@@ -45,7 +45,7 @@ cdef Constants make_constants(str rule, int type, const double* scalars):
     cdef Constants constants = Constants.__new__(Constants)
     cdef const double[:, ::1] moments
     page = RULES[rule]
-    untouched = page.untouched
+    untouched = page.untouched or Untouched()
     place = {name: k for k, name in enumerate(page.scalars)}
     slot = {name: k for k, name in enumerate(page.slots)}
     factors = {}
@@ -54,8 +54,6 @@ cdef Constants make_constants(str rule, int type, const double* scalars):
             value = scalars[<int>place[scalar]]
             factors[name] = 1.0 - value if scalar.startswith("one_minus_") else value
             decay.add_shrinking(slot[name], place[scalar], value, factors[name])
-        if untouched.keep is not None:
-            decay.keep_scalar = place[untouched.keep]
         if untouched.moving is not None:
             decay.moving = slot[untouched.moving]
             decay.over = slot[untouched.over]
@@ -87,11 +85,12 @@ cdef class Ledger:
     Parameters
     ----------
     rule : str
-        A name of the page of rules, of a rule that says what it does to untouched rows.
+        A name of the page of rules. Where it says nothing about untouched rows, all that these miss
+        is the decay of their weights.
     w : ndarray, shape (n_rows, ...)
         The weights, float32 or float64, writable, C-contiguous.
     slots : tuple of ndarray
-        The slots in the rule's order, of the weights' shape and dtype.
+        The slots in the rule's order; of the weights' shape and dtype, if rows miss anything there.
     half : ndarray, optional
         The weights in float16 or bfloat16, of which ``w`` is the float32 master.
     at_once : bool
@@ -110,16 +109,18 @@ cdef class Ledger:
     ):
         cdef char* pointers[8]
         cdef char* half_pointer = NULL
-        cdef int k, number = 0, type = float_type(w, "the array")
+        cdef int k, n_slots = 0, number = 0, type = float_type(w, "the array")
         cdef int64_t width = 1, n
         page = RULES.get(rule)
-        if page is None or page.untouched is None:
-            raise ValueError(f"no rule {rule!r} whose untouched rows may be deferred")
+        if page is None:
+            raise ValueError(f"no rule {rule!r}; there are {', '.join(RULES)}")
         if w.ndim == 0:
             raise ValueError("the array must have rows, not shape ()")
         if len(slots) != len(page.slots):
             raise ValueError(f"rule {rule!r} has slots {page.slots}, {len(slots)} came")
-        for k, slot in enumerate(slots):
+        if page.untouched is not None:
+            n_slots = len(slots)
+        for k, slot in enumerate(slots[:n_slots]):
             float_type(slot, f"slot {page.slots[k]!r}")
             if slot.dtype != w.dtype or slot.shape != w.shape:
                 raise ValueError(
@@ -137,7 +138,7 @@ cdef class Ledger:
         self.half = half
         self.slots = slots
         self.deferred = new Deferred(
-            <char*>cnp.PyArray_DATA(<cnp.ndarray>w), half_pointer, number, pointers, len(slots),
+            <char*>cnp.PyArray_DATA(<cnp.ndarray>w), half_pointer, number, pointers, n_slots,
             w.shape[0], width, type, at_once, functions(),
         )
 

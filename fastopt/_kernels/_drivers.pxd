@@ -23,15 +23,18 @@ cdef extern from "sparse.hpp" namespace "fastopt" nogil:
         char* half
         int half_type
         Deferred* deferred
+        bint decay_listed
 
     cdef cppclass SparseUpdate:
         int64_t load(
             const Table& table, const void* indices, cbool indices64, int64_t n,
             parallel_fn parallel, int threads,
         ) noexcept
-        cbool prepare(const Table& table, parallel_fn parallel, int threads) noexcept
+        cbool prepare(
+            const Table& table, cbool decays, parallel_fn parallel, int threads
+        ) noexcept
         void run(
-            const Table& table, const void* values, const void* scalars,
+            const Table& table, const void* values, const void* scalars, double rate,
             const run_table* functions, parallel_fn parallel,
         ) noexcept
         int64_t rows_touched(parallel_fn parallel, int threads) noexcept
@@ -48,6 +51,7 @@ cdef extern from "dense.hpp" namespace "fastopt" nogil:
         const float* f32
         const double* f64
         int64_t stride
+        const double* rates
 
     cdef cppclass DenseUpdate:
         @staticmethod

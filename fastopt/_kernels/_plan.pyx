@@ -22,7 +22,7 @@ import numpy as np
 
 cimport numpy as cnp
 
-from ._deferred cimport Constants, Decay, DecayPtr, Ledger, make_constants
+from ._deferred cimport Constants, DecayPtr, Deferred, Ledger, make_constants
 from ._dispatch cimport functions
 from ._drivers cimport DensePart, DenseUpdate, SparseUpdate, StepScalars, Table, parallel_fn
 from ._half cimport half_type
@@ -58,7 +58,8 @@ cdef struct Part:
     const char* apart       # a gradient at this address is known to overlap nothing
     bint sparse
     SparseUpdate* update    # made when the first sparse gradient comes
-    const DecayPtr* decay    # of the scalars of this step
+    Deferred* deferred      # of the ledger, or NULL; in the table while it is open
+    const DecayPtr* decay   # of the scalars of this step
     bint open               # the ledger's mutex is ours, and a step is begun if `sparse`
 
 cdef struct Span:
@@ -111,11 +112,13 @@ cdef class Plan:
         With "update", rows that a sparse gradient doesn't list are updated with a gradient of 0.
     ledgers : list of (Ledger or None), optional
         One for each variable, of the same arrays. Where there is one, what such rows miss is made
-        up for later, whatever `untouched` says.
+        up for later, whatever `untouched` says. Rows that decay need one, unless all are updated.
     halves : list of (ndarray or None), optional
         The weights in float16 or bfloat16, where ``arrays`` has a float32 master of them. The
         update is made on the master and rounded. Where a master doesn't round to the weight, which
         somebody has changed then, it takes the weight's value first.
+    decay_listed : bool
+        Where a gradient is sparse, only rows that it lists decay.
 
     Raises
     ------
@@ -144,12 +147,15 @@ cdef class Plan:
     cdef float* scalars32
     cdef double* scalars64
     cdef Py_ssize_t scalar_stride
+    cdef double* rates          # what part of each variable's weights decays in this step
+    cdef bint decays            # whether one of them is not 0
+    cdef bint waits             # the rule changes rows without a gradient
     cdef State state
     cdef unsigned long owner
 
     def __cinit__(
         self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip",
-        list ledgers=None, list halves=None,
+        list ledgers=None, list halves=None, bint decay_listed=False,
     ):
         cdef Py_ssize_t k, n = len(keys), n_segments = 0, n_dims = 0
         cdef int s
@@ -185,9 +191,14 @@ cdef class Plan:
         self.spans = <Span*>calloc(n * (2 + self.rule.n_slots) + 1, sizeof(Span))
         self.scalars32 = <float*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(float))
         self.scalars64 = <double*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(double))
+        self.rates = <double*>calloc(n + 1, sizeof(double))
+        self.waits = RULES[rule].untouched is not None
         self.ledgers = <Py_ssize_t*>calloc(n + 1, sizeof(Py_ssize_t))
         self.constants = [None] * n
-        if not (self.ledgers and self.parts and self.spans and self.scalars32 and self.scalars64):
+        if not (
+            self.ledgers and self.parts and self.spans and self.scalars32 and self.scalars64
+            and self.rates
+        ):
             raise MemoryError(f"no memory for a plan of {n} variables")
         spans = []
         self.dims = <cnp.npy_intp*>calloc(
@@ -209,6 +220,7 @@ cdef class Plan:
             part.table.rule = self.rule
             part.table.n_slots = self.rule.n_slots
             part.table.every_row = untouched == "update" and ledgers[k] is None
+            part.table.decay_listed = decay_listed
             part.n = cnp.PyArray_SIZE(array)
             part.ndim = cnp.PyArray_NDIM(array)
             part.shape = self.dims + n_dims
@@ -276,6 +288,7 @@ cdef class Plan:
         free(self.ledgers)
         free(self.scalars32)
         free(self.scalars64)
+        free(self.rates)
 
     cdef int add_ledger(
         self, Py_ssize_t k, str rule, Ledger ledger, object array, object half, tuple slots
@@ -288,10 +301,10 @@ cdef class Plan:
             or not all(a is b for a, b in zip(ledger.slots, slots))
         ):
             raise ValueError(f"ledger {k} is of another rule or of other arrays")
-        self.parts[k].table.deferred = ledger.deferred
+        self.parts[k].deferred = ledger.deferred
         self.life.arrays.append(ledger)
         self.n_ledgers += 1
-        while at > 0 and self.parts[self.ledgers[at - 1]].table.deferred > ledger.deferred:
+        while at > 0 and self.parts[self.ledgers[at - 1]].deferred > ledger.deferred:
             self.ledgers[at] = self.ledgers[at - 1]
             at -= 1
         self.ledgers[at] = k
@@ -513,20 +526,48 @@ cdef class Plan:
             self.scalars32[at + i] = <float>x
         return 0
 
-    def run(self, scalars):
+    cdef int read_rates(self, object rates) except -1:
+        cdef Py_ssize_t k
+        cdef Part* part
+        cdef double rate
+        self.decays = False
+        if type(rates) is list and len(rates) != self.n_parts:
+            raise ValueError(f"{len(rates)} rates of decay for {self.n_parts} variables")
+        for k in range(self.n_parts):
+            rate = rates[k] if type(rates) is list else rates
+            self.rates[k] = rate
+            if rate == 0:
+                continue
+            self.decays = True
+            part = &self.parts[k]
+            if (
+                part.sparse and part.deferred == NULL
+                and not part.table.every_row and not part.table.decay_listed
+            ):
+                raise ValueError(f"rows of array {k} decay, which needs a ledger")
+        return 0
+
+    cdef double waiting_rate(self, Py_ssize_t k) noexcept nogil:
+        """What decays of rows without a gradient, where only listed rows are updated."""
+        return self.rates[k] if self.decays and not self.parts[k].table.decay_listed else 0.0
+
+    def run(self, scalars, decay=0.0):
         """Apply the rule to all bound gradients, in one sweep.
 
         Parameters
         ----------
         scalars : tuple of float, or list of such
             The rule's scalars of this step; a list gives them variable by variable.
+        decay : float, or list of float
+            The part of the weights that goes before the rule is applied,
+            ``w = w - decay * w``; a list gives it variable by variable.
 
         Raises
         ------
         RuntimeError
             If nothing is bound, or another thread has bound.
         ValueError
-            If the number of scalars is not the rule's.
+            If the number of scalars is not the rule's, or rows decay that have no ledger.
         MemoryError
             If there is no memory to sort the look-ups; nothing was changed then.
         """
@@ -543,6 +584,7 @@ cdef class Plan:
         else:
             self.read_scalars(0, scalars)
             self.scalar_stride = 0
+        self.read_rates(decay)
         if self.n_ledgers and self.any_to_open():
             self.read_constants()
         elif (
@@ -559,12 +601,16 @@ cdef class Plan:
             raise MemoryError("no memory to sort the indices of sparse gradients")
 
     cdef bint any_to_open(self) noexcept:
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, k
         cdef Part* part
         cdef bint found = False
         for i in range(self.n_ledgers):
-            part = &self.parts[self.ledgers[i]]
-            part.open = part.sparse or part.table.deferred.pending()
+            k = self.ledgers[i]
+            part = &self.parts[k]
+            part.open = part.deferred.pending() or (
+                part.sparse and (self.waits or self.waiting_rate(k) != 0)
+            )
+            part.table.deferred = part.deferred if part.open else NULL
             found = found or part.open
         return found
 
@@ -575,7 +621,7 @@ cdef class Plan:
         cdef Constants constants
         for i in range(self.n_ledgers):
             k = self.ledgers[i]
-            if not self.parts[k].sparse:
+            if not self.parts[k].sparse or not self.parts[k].open:
                 continue
             scalars = self.scalars64 + k * self.scalar_stride
             constants = self.constants[k]
@@ -591,22 +637,20 @@ cdef class Plan:
         """Begin a step of what is updated sparsely, make up for all of what is not."""
         cdef Py_ssize_t i, k
         cdef Part* part
-        cdef const double* scalars
         for i in range(self.n_ledgers):
             part = &self.parts[self.ledgers[i]]
             if part.open:
-                part.table.deferred.mutex.lock()
+                part.deferred.mutex.lock()
         for i in range(self.n_ledgers):
             k = self.ledgers[i]
             part = &self.parts[k]
             if not part.open:
                 continue
             if not part.sparse:
-                part.table.deferred.settle_all(<parallel_fn>parallel_for, threads)
+                part.deferred.settle_all(<parallel_fn>parallel_for, threads)
                 continue
-            scalars = self.scalars64 + k * self.scalar_stride
-            if not part.table.deferred.begin(
-                part.decay[0], part.decay[0].get().keep(scalars), <parallel_fn>parallel_for, threads
+            if not part.deferred.begin(
+                part.decay[0], self.waiting_rate(k), <parallel_fn>parallel_for, threads
             ):
                 return False
         return True
@@ -615,25 +659,25 @@ cdef class Plan:
         """End the step, if it was done, and give up the mutexes."""
         cdef Py_ssize_t i, k
         cdef Part* part
-        cdef const double* scalars
-        cdef const Decay* decay
         for i in range(self.n_ledgers):
             k = self.ledgers[i]
             part = &self.parts[k]
             if not part.open:
                 continue
             if part.sparse and done:
-                scalars = self.scalars64 + k * self.scalar_stride
-                decay = part.decay[0].get()
-                part.table.deferred.end(
-                    decay.lr(scalars), decay.keep(scalars), <parallel_fn>parallel_for, threads
+                part.deferred.end(
+                    part.decay[0].get().lr(self.scalars64 + k * self.scalar_stride),
+                    self.waiting_rate(k), <parallel_fn>parallel_for, threads,
                 )
             elif part.sparse:
-                part.table.deferred.abort()
-            part.table.deferred.mutex.unlock()
+                part.deferred.abort()
+            part.deferred.mutex.unlock()
 
     cdef StepScalars scalars(self) noexcept nogil:
-        return StepScalars(self.scalars32, self.scalars64, self.scalar_stride)
+        cdef const double* rates = NULL
+        if self.decays:
+            rates = self.rates
+        return StepScalars(self.scalars32, self.scalars64, self.scalar_stride, rates)
 
     cdef const void* scalars_of(self, Py_ssize_t k) noexcept nogil:
         if self.parts[k].table.type == 0:
@@ -656,7 +700,8 @@ cdef class Plan:
             for k in range(self.n_parts):
                 part = &self.parts[k]
                 if part.sparse and not part.update.prepare(
-                    part.table, <parallel_fn>parallel_for, threads
+                    part.table, self.decays and self.rates[k] != 0,
+                    <parallel_fn>parallel_for, threads,
                 ):
                     return False
         self.dense.run(
@@ -667,7 +712,8 @@ cdef class Plan:
                 part = &self.parts[k]
                 if part.sparse:
                     part.update.run(
-                        part.table, part.g, self.scalars_of(k), functions(),
+                        part.table, part.g, self.scalars_of(k),
+                        self.rates[k] if self.decays else 0.0, functions(),
                         <parallel_fn>parallel_for,
                     )
         return True

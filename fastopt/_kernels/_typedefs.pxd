@@ -49,6 +49,7 @@ cdef extern from "table.h" nogil:
         void (*add_scaled[2])(void* out, const void* a, double c, Py_ssize_t n) noexcept nogil
         void (*scale[2])(void* out, double c, Py_ssize_t n) noexcept nogil
         void (*shrink[2])(void* out, double c, Py_ssize_t n) noexcept nogil
+        void (*decay[2])(void* out, double rate, Py_ssize_t n) noexcept nogil
         void (*move[2][2])(
             void* w, const void* moving, const void* over, const double* h, int n_moments,
             Py_ssize_t n,

@@ -1,8 +1,8 @@
 // What untouched rows of a table have missed, and the making up for it.
 //
-// A rule such as Adam changes every row in every step, also those without a gradient. What it does
-// to those is known beforehand: slots shrink by constant factors and the weight moves by a series
-// (_expansion.py). So it is not done in the step: a row remembers the step at which it was last up
+// A rule such as Adam changes every row in every step, also those without a gradient, and so does
+// the decay of weights before a step of any rule. What that is is known beforehand: slots shrink by
+// constant factors, the weight moves by a series (_expansion.py) and shrinks too. So it is not done in the step: a row remembers the step at which it was last up
 // to date, and what it has missed is made up for in one go when it is next updated or read.
 //
 // The clock counts the steps since all rows were up to date at once. For each of its steps there is
@@ -44,7 +44,7 @@ struct Decay {
 
   std::vector<Shrinking> shrinking;
   int moving = -1, over = -1, root = 0;  // slots; -1: the weight does not move
-  int lr_scalar = -1, epsilon_scalar = -1, keep_scalar = -1;
+  int lr_scalar = -1, epsilon_scalar = -1;
   double epsilon = 0, centre = 1;
   std::int32_t window = 1, reach = 0;
   int n_moments = 1, stride = 8;
@@ -94,9 +94,6 @@ struct Decay {
     return true;  // all else is the rule's, and a table has one rule
   }
   double lr(const double* scalars) const noexcept { return lr_scalar < 0 ? 0.0 : scalars[lr_scalar]; }
-  double keep(const double* scalars) const noexcept {
-    return keep_scalar < 0 ? 1.0 : scalars[keep_scalar];
-  }
 };
 
 // Several tables, and plans, may hold the same.
@@ -151,14 +148,15 @@ class Deferred {
 
   // ---- a step, under the mutex: begin, touch each row once or more, end
 
-  // False: no memory, and no step. What rows have missed may have been made up for.
-  bool begin(const DecayPtr& decay, double keep, parallel_fn parallel,
-             int threads) noexcept {
+  // False: no memory, and no step. What rows have missed may have been made up for. `rate` is the
+  // part of all weights that decays in this step; that of the rows it touches is the caller's.
+  bool begin(const DecayPtr& decay, double rate, parallel_fn parallel, int threads) noexcept {
     const std::int32_t t = clock();
-    if (t != 0 && (t >= limit_ || keep <= 0 || !decay->same(*decay_))) settle_all(parallel, threads);
+    if (t != 0 && (t >= limit_ || rate >= 1 || !decay->same(*decay_))) settle_all(parallel, threads);
     if (!pending()) {
       if (decay_ == nullptr || decay_->stride != decay->stride) capacity_ = 0;
       decay_ = decay;
+      decays_ = false;
     }
     if (last_ == nullptr) {
       last_ = static_cast<std::int32_t*>(std::calloc(n_rows_, sizeof(std::int32_t)));
@@ -180,8 +178,9 @@ class Deferred {
 
   void abort() noexcept { mark_ = clock(); }
 
-  void end(double lr, double keep, parallel_fn parallel, int threads) noexcept {
+  void end(double lr, double rate, parallel_fn parallel, int threads) noexcept {
     const Decay& d = *decay_;
+    const double keep = 1 - rate;
     const std::int32_t t = mark_;
     const int stride = d.stride;
     const std::int32_t covered = std::min(d.window, t);
@@ -192,12 +191,13 @@ class Deferred {
     }
     // Sums of logarithms, with what their roundings lose.
     if (t == 1) lost_ = log_keep_[0] = 0;
-    const double term = (keep > 0 ? std::log(keep) : 0.0) - lost_;
+    const double term = (rate < 1 ? std::log1p(-rate) : 0.0) - lost_;
     log_keep_[t] = log_keep_[t - 1] + term;
     lost_ = (log_keep_[t] - log_keep_[t - 1]) - term;
+    decays_ = decays_ || rate != 0;
     clock_.store(t, std::memory_order_relaxed);
     // A factor that is not positive has no logarithm.
-    if (at_once_ || keep <= 0) settle_all(parallel, threads);
+    if (at_once_ || rate >= 1) settle_all(parallel, threads);
   }
 
   // ---- outside of steps, under the mutex
@@ -376,7 +376,7 @@ class Deferred {
         moved += unshrunk;
       }
     }
-    if (missed > 0 && d.keep_scalar >= 0) {
+    if (missed > 0 && decays_) {
       const double keep = missed <= d.window ? entry(t0)[d.stride - 1]
                                              : std::exp(log_keep_[clock()] - log_keep_[t0]);
       functions_->shrink[type_](w, keep, n);
@@ -425,6 +425,7 @@ class Deferred {
   double* entries_ = nullptr;
   double* log_keep_ = nullptr;    // logarithms of the factors on the weight, summed up
   double lost_ = 0;
+  bool decays_ = false;           // whether one of these factors is not 1
   std::int64_t capacity_ = 0;     // of both
   std::int64_t chunk_ = 1;        // rows of a task
   std::atomic<std::int64_t> made_up_{0};

@@ -25,10 +25,14 @@ struct DensePart {
 };
 
 // The scalars of a step, in both compute types; with a stride of 0 all variables have the same.
+// And what part of each variable's weights decays before; or null.
 struct StepScalars {
   const float* f32;
   const double* f64;
   std::int64_t stride;
+  const double* rates;
+
+  double rate_of(std::int64_t k) const noexcept { return rates == nullptr ? 0.0 : rates[k]; }
 
   const void* of(std::int64_t k, int type) const noexcept {
     if (type == 0) return f32 + k * stride;
@@ -40,7 +44,7 @@ class DenseUpdate {
  public:
   static constexpr std::int64_t kChunk = 1 << 14;      // elements of a task
   static constexpr std::int64_t kAlone = 1 << 16;      // elements below which the caller works alone
-  static constexpr std::int64_t kHalfBlock = 1 << 11;  // elements of a master at work in the first cache
+  static constexpr std::int64_t kBlock = 1 << 11;      // elements of weights at work in the first cache
 
   // Segments that a variable of n elements may need: those of whole rows may be half a chunk.
   static std::int64_t segments_of(std::int64_t n) noexcept { return 2 + 2 * (n / kChunk); }
@@ -105,26 +109,34 @@ class DenseUpdate {
   void update(std::int64_t k, std::int64_t lo, std::int64_t hi) const noexcept {
     const DensePart& part = parts_[k];
     const Table& table = *part.table;
+    const double rate = scalars_.rate_of(k);
     if (rule_->reduction) {
-      update_reduced_rows(table.w, table.half, functions_->refresh[table.half_type],
-                          functions_->narrow[table.half_type], table.slots, table.n_slots,
-                          table.width, table.type, rule_, scalars_.of(k, table.type), *part.g, lo,
-                          hi);
+      update_reduced_rows(table.w, table.half, functions_, table.half_type, table.slots,
+                          table.n_slots, table.width, table.type, rule_,
+                          scalars_.of(k, table.type), rate, *part.g, lo, hi);
       return;
     }
-    if (table.half == nullptr) {
+    if (table.half == nullptr && rate == 0) {
       run_rule(k, lo, hi);
       return;
     }
-    for (; lo < hi; lo += kHalfBlock) {
-      const std::int64_t end = std::min(lo + kHalfBlock, hi);
-      float* master = reinterpret_cast<float*>(table.w) + lo;
-      functions_->refresh[table.half_type](master, table.half + lo * 2, end - lo);
+    for (; lo < hi; lo += kBlock) {
+      const std::int64_t end = std::min(lo + kBlock, hi);
+      prepare(table, rate, lo, end);
       run_rule(k, lo, end);
-      functions_->narrow[table.half_type](table.half + lo * 2, master, end - lo);
+      if (table.half != nullptr) {
+        functions_->narrow[table.half_type](table.half + lo * 2, table.w + lo * sizeof(float),
+                                            end - lo);
+      }
     }
   }
 
+  // What comes before the rule: a master takes over its weights, and weights decay.
+  void prepare(const Table& table, double rate, std::int64_t lo, std::int64_t hi) const noexcept {
+    char* w = table.w + lo * item_size(table);
+    if (table.half != nullptr) functions_->refresh[table.half_type](w, table.half + lo * 2, hi - lo);
+    if (rate != 0) functions_->decay[table.type](w, rate, hi - lo);
+  }
   void run_rule(std::int64_t k, std::int64_t lo, std::int64_t hi) const noexcept {
     const Table& table = *parts_[k].table;
     const std::int64_t at = lo * item_size(table);
@@ -207,7 +219,7 @@ class DenseUpdate {
       if (half != nullptr) functions_->narrow[table.half_type](half, table.w + at, n);
       return;
     }
-    if (half != nullptr) functions_->refresh[table.half_type](table.w + at, half, n);
+    prepare(table, scalars_.rate_of(segment.part), segment.lo, segment.hi);
     double* sums = &sums_[s * FASTOPT_MAX_SUMS];
     std::fill_n(sums, FASTOPT_MAX_SUMS, 0.0);
     rule_->first[table.type](table.w + at, g, slots, h, sums, n);

@@ -13,12 +13,11 @@ namespace fastopt {
 
 constexpr std::int64_t kReducedBlock = 2048;  // elements of a block
 
-using half_fn = void (*)(void*, const void*, std::ptrdiff_t);
-
 struct Reduced {
   char* w;
   char* half;  // the weights in 16 bits, of which w is the float32 master; or null
-  half_fn refresh, narrow;
+  const run_table* functions;
+  int half_type;
   char* const* slots;
   int n_slots;
   std::int64_t width;      // elements of a row
@@ -26,6 +25,7 @@ struct Reduced {
   int type;
   const rule_entry* rule;
   const void* h;
+  double rate;  // the part of the weights that decays before
 
   // `gradient(column, n)` returns n elements of the row's gradient from a column on. It is asked
   // for every block twice, unless there is but one.
@@ -40,7 +40,8 @@ struct Reduced {
       void* at[FASTOPT_MAX_SLOTS];
       void* weights = locate(row, column, at);
       g = gradient(column, n);
-      if (half != nullptr) refresh(weights, half_at(row, column), n);
+      if (half != nullptr) functions->refresh[half_type](weights, half_at(row, column), n);
+      if (rate != 0) functions->decay[type](weights, rate, n);
       rule->first[type](weights, g, at, h, sums, n);
     }
     void* at[FASTOPT_MAX_SLOTS];
@@ -51,7 +52,7 @@ struct Reduced {
       void* weights = locate(row, column, at);
       if (width > kReducedBlock) g = gradient(column, n);
       rule->second[type](weights, g, at, h, factors, n);
-      if (half != nullptr) narrow(half_at(row, column), weights, n);
+      if (half != nullptr) functions->narrow[half_type](half_at(row, column), weights, n);
     }
   }
 
@@ -69,12 +70,13 @@ struct Reduced {
 };
 
 // Rows [lo, hi) under a dense gradient, which begins at the gradient of the whole variable.
-inline void update_reduced_rows(char* w, char* half, half_fn refresh, half_fn narrow,
+inline void update_reduced_rows(char* w, char* half, const run_table* functions, int half_type,
                                 char* const* slots, int n_slots, std::int64_t width, int type,
-                                const rule_entry* rule, const void* h, const char* g,
+                                const rule_entry* rule, const void* h, double rate, const char* g,
                                 std::int64_t lo, std::int64_t hi) noexcept {
   const std::int64_t item_size = type == 0 ? sizeof(float) : sizeof(double);
-  const Reduced reduced{w, half, refresh, narrow, slots, n_slots, width, item_size, type, rule, h};
+  const Reduced reduced{w,     half,      functions, half_type, slots, n_slots,
+                        width, item_size, type,      rule,      h,     rate};
   for (std::int64_t row = lo; row < hi; ++row) {
     reduced.update(row, [&](std::int64_t column, std::int64_t) -> const void* {
       return g + (row * width + column) * item_size;

@@ -25,7 +25,7 @@ scalars alone (``1 - beta1``, ``1 / lr``) is made there too, in float64, and not
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 
@@ -37,10 +37,11 @@ class Untouched:
     steps (``deferred.hpp``). In such a step each of the `shrinking` slots is multiplied by a
     number, then::
 
-        w = keep * w - lr * moving / (root(over) + epsilon)
+        w = w - lr * moving / (root(over) + epsilon)
 
-    All names are those of the rule's slots and scalars. `lr` and `keep` may differ from step to
-    step; what the slots are multiplied by, and epsilon, should stay for many steps.
+    All names are those of the rule's slots and scalars. `lr` may differ from step to step; what
+    the slots are multiplied by, and epsilon, should stay for many steps. The decay of weights,
+    which comes before a step of any rule, is not told here: a plan is given its rate.
 
     Attributes
     ----------
@@ -55,8 +56,6 @@ class Untouched:
         What is taken of the slot in the denominator.
     lr, epsilon : str, optional
         Scalars.
-    keep : str, optional
-        The scalar by which the weight is multiplied; None: it isn't.
     """
 
     shrinking: tuple[tuple[str, str], ...] = ()
@@ -65,7 +64,6 @@ class Untouched:
     root: Literal["sqrt", "identity"] = "sqrt"
     lr: str | None = None
     epsilon: str | None = None
-    keep: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,21 +106,6 @@ class Rule:
     first: str = ""
     between: str = ""
     row_slots: tuple[str, ...] = ()
-
-
-def _decaying(rule: Rule) -> Rule:
-    """Return a rule before whose update the weight decays.
-
-    Its scalars are those of the rule, ``decay``, the part that goes, and ``keep``, one minus that.
-    An update takes the former: in float32 one minus a small number has lost its digits.
-    """
-    return replace(
-        rule,
-        name=f"{rule.name}_decay",
-        scalars=(*rule.scalars, "decay", "keep"),
-        body=f"w = w - w * decay\n{rule.body.strip()}",
-        untouched=replace(rule.untouched or Untouched(), keep="keep"),
-    )
 
 
 _PAGE = (
@@ -512,6 +495,4 @@ _PAGE = (
     ),
 )
 
-_DECAYING = tuple(_decaying(rule) for rule in _PAGE if rule.name in ("adam", "amsgrad"))
-
-RULES: dict[str, Rule] = {rule.name: rule for rule in (*_PAGE, *_DECAYING)}
+RULES: dict[str, Rule] = {rule.name: rule for rule in _PAGE}

@@ -26,6 +26,7 @@ struct Table {
   char* half;      // the weights in 16 bits, of which w is the float32 master; or null
   int half_type;   // 0: float16, 1: bfloat16
   Deferred* deferred;  // or null: what rows without look-ups miss is made up for later
+  bool decay_listed;   // only rows with look-ups decay, also where every row is updated
 };
 
 class SparseUpdate {
@@ -47,25 +48,30 @@ class SparseUpdate {
     return grouper.load(indices, indices64, n, table.n_rows, bucket_rows, parallel, threads);
   }
 
-  // False: no memory, nothing was changed.
-  bool prepare(const Table& table, parallel_fn parallel, int threads) noexcept {
+  // False: no memory, nothing was changed. `decays`: run will be given a rate.
+  bool prepare(const Table& table, bool decays, parallel_fn parallel, int threads) noexcept {
     const std::int64_t work = (table.every_row ? table.n_rows : grouper.size()) * table.width;
     threads_ = work < kAlone ? 1 : threads;
     in_order_ = table.rule->sequential && threads_ == 1;
     if (table.rule->sequential && marks_ == nullptr) {
       marks_.reset(static_cast<std::uint8_t*>(
           std::calloc(static_cast<std::size_t>(table.n_rows / 8 + 1), 1)));
+      if (marks_ == nullptr && decays) return false;  // a row decays the first time only
     }
     return in_order_ || grouper.partition(parallel, threads_);
   }
 
-  void run(const Table& table, const void* values, const void* scalars, const run_table* functions,
-           parallel_fn parallel) noexcept {
+  // `rate` is the part of a row's weights that decays before the rule.
+  void run(const Table& table, const void* values, const void* scalars, double rate,
+           const run_table* functions, parallel_fn parallel) noexcept {
     table_ = &table;
     values_ = static_cast<const char*>(values);
     h_ = scalars;
+    rate_ = rate;
+    functions_ = functions;
     run_ = table.rule->run[table.type];
     add_ = functions->add[table.type];
+    decay_ = functions->decay[table.type];
     refresh_ = functions->refresh[table.half_type];
     narrow_ = functions->narrow[table.half_type];
     item_size_ = table.type == 0 ? sizeof(float) : sizeof(double);
@@ -142,25 +148,47 @@ class SparseUpdate {
     if (items[k].row != items[k - 1].row) prefetch_row(static_cast<std::int64_t>(items[k].row));
   }
 
-  void run_at(std::int64_t offset, const void* g, std::int64_t n) const noexcept {
+  char* half_at(std::int64_t offset) const noexcept {
+    return table_->half == nullptr ? nullptr : table_->half + offset / 2;
+  }
+  void run_at(std::int64_t offset, const void* g, std::int64_t n, double rate = 0) const noexcept {
     void* slots[FASTOPT_MAX_SLOTS];
     for (int s = 0; s < table_->n_slots; ++s) slots[s] = table_->slots[s] + offset;
     char* w = table_->w + offset;
-    char* half = table_->half == nullptr ? nullptr : table_->half + offset / 2;
+    char* half = half_at(offset);
     if (half != nullptr) refresh_(w, half, n);
+    if (rate != 0) decay_(w, rate, n);
     run_(w, g, slots, h_, n);
     if (half != nullptr) narrow_(half, w, n);
   }
 
-  // Rule over one row, by blocks of columns: a sum of duplicates fits the buffer.
-  template <class Word>
-  void update_row(std::int64_t row, const Item<Word>* items, std::int64_t n) const noexcept {
-    if (table_->deferred != nullptr) {
-      void* slots[FASTOPT_MAX_SLOTS];
-      for (int s = 0; s < table_->n_slots; ++s) slots[s] = table_->slots[s] + row * row_size_;
-      char* half = table_->half == nullptr ? nullptr : table_->half + row * row_size_ / 2;
-      table_->deferred->touch(row, table_->w + row * row_size_, half, slots);
+  // What a row has missed.
+  void touch(std::int64_t row) const noexcept {
+    if (table_->deferred == nullptr) return;
+    const std::int64_t offset = row * row_size_;
+    void* slots[FASTOPT_MAX_SLOTS];
+    for (int s = 0; s < table_->n_slots; ++s) {
+      const bool one = table_->rule->row_slots >> s & 1;
+      slots[s] = table_->slots[s] + (one ? row * item_size_ : offset);
     }
+    table_->deferred->touch(row, table_->w + offset, half_at(offset), slots);
+  }
+  void decay_row(std::int64_t row) const noexcept {
+    if (rate_ == 0) return;
+    const std::int64_t offset = row * row_size_;
+    char* half = half_at(offset);
+    if (half != nullptr) refresh_(table_->w + offset, half, table_->width);
+    decay_(table_->w + offset, rate_, table_->width);
+    if (half != nullptr) narrow_(half, table_->w + offset, table_->width);
+  }
+
+  // Rule over one row, by blocks of columns: a sum of duplicates fits the buffer. A row decays when
+  // it is updated first.
+  template <class Word>
+  void update_row(std::int64_t row, const Item<Word>* items, std::int64_t n,
+                  bool first = true) const noexcept {
+    touch(row);
+    if (first) decay_row(row);
     alignas(64) double sum[kBlock];
     for (std::int64_t column = 0; column < table_->width; column += kBlock) {
       const std::int64_t width = std::min(kBlock, table_->width - column);
@@ -197,14 +225,15 @@ class SparseUpdate {
   std::int64_t walk_reduced(const Item<Word>* items, std::int64_t n) const noexcept {
     static_assert(kReducedBlock <= kBlock);
     alignas(64) double sum[kBlock];
-    const Reduced reduced{table_->w,       table_->half,  refresh_,   narrow_,
-                          table_->slots,   table_->n_slots, table_->width, item_size_,
-                          table_->type,    table_->rule,  h_};
+    const Reduced reduced{table_->w,     table_->half,    functions_,    table_->half_type,
+                          table_->slots, table_->n_slots, table_->width, item_size_,
+                          table_->type,  table_->rule,    h_,            rate_};
     std::int64_t n_unique = 0, end = 0;
     for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
     for (std::int64_t k = 0; k < n; k = end) {
       const Word row = items[k].row;
       for (end = k; end < n && items[end].row == row; ++end) prefetch_item(items, end + ahead_, n);
+      touch(static_cast<std::int64_t>(row));
       reduced.update(static_cast<std::int64_t>(row), [&](std::int64_t column, std::int64_t width) {
         const std::int64_t offset = column * item_size_;
         const void* g = value(items[k]) + offset;
@@ -228,8 +257,9 @@ class SparseUpdate {
     std::int64_t n_unique = 0;
     for (std::int64_t k = 0; k < n; ++k) {
       prefetch_item(items, k + ahead_, n);
-      n_unique += mark(items[k].row);
-      update_row(static_cast<std::int64_t>(items[k].row), items + k, 1);
+      const bool first = mark(items[k].row);
+      n_unique += first;
+      update_row(static_cast<std::int64_t>(items[k].row), items + k, 1, first);
     }
     for (std::int64_t k = 0; k < n; ++k) unmark(items[k].row);
     return n_unique;
@@ -241,9 +271,10 @@ class SparseUpdate {
     n_unique_ = 0;
     for (std::int64_t k = 0; k < n; ++k) {
       if (k + ahead_ < n) prefetch_row(static_cast<std::int64_t>(rows[k + ahead_]));
-      n_unique_ += mark(rows[k]);
+      const bool first = mark(rows[k]);
+      n_unique_ += first;
       const Item<std::uint64_t> item{rows[k], static_cast<std::uint64_t>(k)};
-      update_row(static_cast<std::int64_t>(item.row), &item, 1);
+      update_row(static_cast<std::int64_t>(item.row), &item, 1, first);
     }
     for (std::int64_t k = 0; k < n; ++k) unmark(rows[k]);
     counted_ = marks_ != nullptr;
@@ -300,6 +331,7 @@ class SparseUpdate {
       ++n_unique;
       if (++staged < capacity && k < n) continue;
       if (table_->half != nullptr) refresh_(w, half, staged * width);
+      if (rate_ != 0) decay_(w, rate_, staged * width);
       run_(w, g, slots, h_, staged * width);
       if (table_->half != nullptr) narrow_(half, w, staged * width);
       for (std::int64_t r = 0; r < staged; ++r) {
@@ -333,6 +365,7 @@ class SparseUpdate {
     alignas(64) double buffer[kBlock];
     char* g = reinterpret_cast<char*>(buffer);
     const std::int64_t width = table_->width;
+    const double rate = table_->decay_listed ? 0 : rate_;  // of rows without look-ups
     std::int64_t n_unique = 0, k = 0;
     if (width > kBlock) {
       for (; row < end_row; ++row) {
@@ -343,7 +376,8 @@ class SparseUpdate {
           ++n_unique;
         } else {
           for (std::int64_t column = 0; column < width; column += kBlock) {
-            run_at(row * row_size_ + column * item_size_, zeros, std::min(kBlock, width - column));
+            run_at(row * row_size_ + column * item_size_, zeros, std::min(kBlock, width - column),
+                   rate);
           }
         }
         k = end;
@@ -363,13 +397,14 @@ class SparseUpdate {
         char* sum = g + (r - row) * row_size_;
         if (r != last) {
           std::memcpy(sum, value(items[k]), static_cast<std::size_t>(row_size_));
+          if (table_->decay_listed) decay_row(r);
           ++n_unique;
         } else {
           add_(sum, sum, value(items[k]), width);
         }
         last = r;
       }
-      run_at(row * row_size_, touched ? static_cast<const void*>(g) : zeros, rows * width);
+      run_at(row * row_size_, touched ? static_cast<const void*>(g) : zeros, rows * width, rate);
     }
     return n_unique;
   }
@@ -377,8 +412,11 @@ class SparseUpdate {
   const Table* table_ = nullptr;
   const char* values_ = nullptr;
   const void* h_ = nullptr;
+  double rate_ = 0;
+  const run_table* functions_ = nullptr;
   run_fn run_ = nullptr;
   void (*add_)(void*, const void*, const void*, std::ptrdiff_t) = nullptr;
+  void (*decay_)(void*, double, std::ptrdiff_t) = nullptr;
   void (*refresh_)(void*, const void*, std::ptrdiff_t) = nullptr;
   void (*narrow_)(void*, const void*, std::ptrdiff_t) = nullptr;
   std::int64_t item_size_ = 0, row_size_ = 0, ahead_ = 0, lines_ = 0;

@@ -49,6 +49,8 @@ typedef struct {
   void (*scale[FASTOPT_N_TYPES])(void* out, double c, ptrdiff_t n);
   /* out = flush(c * out) */
   void (*shrink[FASTOPT_N_TYPES])(void* out, double c, ptrdiff_t n);
+  /* out = flush(out - rate * out) */
+  void (*decay[FASTOPT_N_TYPES])(void* out, double rate, ptrdiff_t n);
   /* what a weight has missed, see deferred.hpp: by root (0: sqrt, 1: identity) and type;
      h: keep, epsilon, centre, moments */
   void (*move[2][FASTOPT_N_TYPES])(void* w, const void* moving, const void* over, const double* h,

@@ -38,7 +38,7 @@ from fastopt.graph import Graph
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer, advance
-from fastopt.optimizers._decay import WEIGHT_DECAY, Decay, Own, Weights
+from fastopt.optimizers._decay import WEIGHT_DECAY, Decay, Own
 from fastopt.optimizers._plans import PlanBatch, Plans, RepeatedBatch, rounds
 from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
@@ -119,6 +119,7 @@ class KernelOptimizer(Optimizer):
     _own_flags: ClassVar[frozenset[str]] = frozenset()
     _hooks_are_ours: ClassVar[bool] = True
     _steps_are_ours: ClassVar[bool] = True
+    _decays: Decay | None = None  # `_decay`, if there is a rate that may be another than 0
 
     _call: _KernelCallState
 
@@ -146,8 +147,14 @@ class KernelOptimizer(Optimizer):
             for name, constraint in self._constraints.items()
             if isinstance(constraint, Real) and type(self._hyperparameters[name]) is not float
         )
-        alike = self._decay is None and not self._own
-        self._is_uniform = alike and type(self)._sweep is KernelOptimizer._sweep
+        kept = (self._hyperparameters, *self._own.values())
+        decay = self._decay
+        if decay is not None and not any(map(decay.happens, kept)):
+            decay = None
+        self._is_uniform = decay is None and not self._own
+        if decay is not self._decays:
+            self._decays = decay
+            self._plans = Plans()  # after what they are made from
 
     def _make_transient(self) -> None:
         super()._make_transient()
@@ -316,7 +323,7 @@ class KernelOptimizer(Optimizer):
                             plan.run(scalars)
                         else:
                             own = self._own_scalars(values, global_step, batch.graph)
-                            self._sweep(plan, pairs, values, scalars, own)
+                            self._sweep(batch, pairs, values, scalars, own)
                         for pair in pairs:
                             pair[1]._version += 1
                         self._advance(values, batch.graph)
@@ -358,23 +365,21 @@ class KernelOptimizer(Optimizer):
 
     def _sweep(
         self,
-        plan: Plan,
+        batch: PlanBatch,
         pairs: Sequence[Pair],
         values: Mapping[str, Any],
         scalars: Scalars,
         own: Own,
     ) -> None:
         """Update the variables whose gradients a plan has bound."""
-        if self._decay is not None:
-            common = self._decay.rate(values)
-            for gradient, var in pairs:
-                rate = own[id(var)][1] if id(var) in own else common
-                if rate:
-                    self._decay.apply(gradient, var, rate, self._weights(var))
-        if own:
-            plan.run([own[id(var)][0] if id(var) in own else scalars for _, var in pairs])
-        else:
-            plan.run(scalars)
+        # A step that began before somebody asked for decay has none.
+        rate = 0.0 if batch.decay is None else batch.decay.rate(values)
+        if not own:
+            batch.plan.run(scalars, rate)
+            return
+        each = [own.get(id(var), (scalars, rate)) for _, var in pairs]
+        rates = 0.0 if batch.decay is None else [of_var for _, of_var in each]
+        batch.plan.run([of_var for of_var, _ in each], rates)
 
     def _bind(self, pairs: list[Any]) -> PlanBatch | None:
         first = pairs[0]
@@ -401,9 +406,11 @@ class KernelOptimizer(Optimizer):
     def _planned(self, pairs: list[Pair]) -> PlanBatch:
         """Return a batch for checked pairs of distinct variables, with the gradients bound."""
         key = (len(pairs), id(pairs[0][1]))
+        plans = self._plans
+        decay = self._decays  # after `_plans`: those for it, or newer
         unfit: list[PlanBatch] = []
         try:
-            while (batch := _taken(self._plans.get(key, _NONE))) is not None:
+            while (batch := _taken(plans.get(key, _NONE))) is not None:
                 if batch.bind(pairs):
                     return batch
                 unfit.append(batch)
@@ -419,9 +426,11 @@ class KernelOptimizer(Optimizer):
         arrays, halves = zip(*map(self._weights, variables), strict=True)
         untouched = self._untouched
         ledgers: list[Ledger | None] = [None] * len(variables)
+        all_decay = decay is not None and not decay.listed_rows_only and untouched == "skip"
+        if untouched == "defer" or (all_decay and RULES[rule].reduction != "variable"):
+            ledgers = [self._ledger(var) for var in variables]
         if untouched == "defer":
             untouched = "update"  # where there is no ledger
-            ledgers = [self._ledger(var) for var in variables]
         plan = Plan(
             rule,
             variables,
@@ -431,9 +440,10 @@ class KernelOptimizer(Optimizer):
             untouched,
             halves=list(halves),
             ledgers=ledgers,
+            decay_listed=decay is not None and decay.listed_rows_only,
         )
-        self._plans.setdefault(key, [])
-        batch = PlanBatch(plan, variables, ledgers, self._plans)
+        plans.setdefault(key, [])
+        batch = PlanBatch(plan, variables, ledgers, decay, plans)
         if not batch.bind(pairs):
             raise RuntimeError(
                 f"{type(self).__name__}: checked gradients do not fit the kernels; please report"
@@ -449,17 +459,13 @@ class KernelOptimizer(Optimizer):
             return True
         if self._untouched == "defer" and untouched is not None and untouched.moving is not None:
             return True
-        if self._decay is None or self._decay.listed_rows_only:
-            return False
-        kept = (self._hyperparameters, *self._own.values())
-        rates = [values["weight_decay"] for values in kept if "weight_decay" in values]
-        return not all(type(rate) is float and rate == 0 for rate in rates)
+        return self._decays is not None and not self._decays.listed_rows_only
 
-    def _weights(self, var: Variable) -> Weights:
-        """Return the numbers that the rule works on."""
+    def _weights(self, var: Variable) -> tuple[Array, Array | None]:
+        """Return the numbers that the rule works on, and of which 16-bit storage they are."""
         if is_half(var.dtype):
-            return Weights(self._slots[_MASTER][var]._storage, var._storage)
-        return Weights(var._storage, None)
+            return self._slots[_MASTER][var]._storage, var._storage
+        return var._storage, None
 
     def _ledger(self, var: Variable) -> Ledger | None:
         """Return the ledger of a variable, the same one for all plans."""

@@ -15,6 +15,7 @@ from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._plan import Plan
 from fastopt._pairs import Pair
 from fastopt.deferred_rows import OWNERS
+from fastopt.optimizers._decay import Decay
 from fastopt.variable import Variable
 
 _NO_PAIRS: list[Any] = []
@@ -32,6 +33,7 @@ class PlanBatch:
     __slots__ = (
         "bound",
         "constrained",
+        "decay",
         "epoch",
         "graph",
         "key",
@@ -48,10 +50,12 @@ class PlanBatch:
         plan: Plan,
         variables: Sequence[Variable],
         ledgers: Sequence[Ledger | None],
+        decay: Decay | None,
         plans: Plans,
     ) -> None:
         self.plan = plan
         self.ledgers = ledgers
+        self.decay = decay
         self.epoch = -1
         self.key = (len(variables), id(variables[0]))
         self.locks = ordered_locks(variables)
@@ -83,7 +87,7 @@ class PlanBatch:
             if self.epoch != OWNERS.epoch:
                 self.take_over()
             call = optimizer._call
-            optimizer._sweep(plan, self.bound, call.values, call.scalars, call.own)
+            optimizer._sweep(self, self.bound, call.values, call.scalars, call.own)
             for pair in self.bound:
                 pair[1]._version += 1
             if self.constrained:

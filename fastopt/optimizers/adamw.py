@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fastopt._validate import Flag
-from fastopt.graph import Graph
 from fastopt.optimizers._decay import WEIGHT_DECAY, Decay
-from fastopt.optimizers._kernel_optimizer import Scalars
 from fastopt.optimizers.adam import AdamOptimizer
 
 
@@ -98,18 +95,5 @@ class AdamWOptimizer(AdamOptimizer):
         )
         self._look_at_options()
         kept = self._hyperparameters
-        self._rates = Decay(kept["times_learning_rate"], kept["listed_rows_only"])
-        if kept["listed_rows_only"]:
-            self._decay = self._rates
-            self._look_through()
-
-    def _rule(self) -> str:
-        # The decay of all rows is a part of the rule, so that it can be made up for later, too.
-        return super()._rule() + "_decay" * (not self._hyperparameters["listed_rows_only"])
-
-    def _scalars(self, values: Mapping[str, Any], graph: Graph) -> Scalars:
-        scalars = super()._scalars(values, graph)
-        if values["listed_rows_only"]:
-            return scalars
-        rate = self._rates.rate(values)
-        return (*scalars, rate, 1.0 - rate)
+        self._decay = Decay(kept["times_learning_rate"], kept["listed_rows_only"])
+        self._look_through()

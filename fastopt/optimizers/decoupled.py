@@ -30,8 +30,9 @@ def decouple(
     differs from an L2 penalty in the loss [1]_.
 
     With a sparse gradient every row of its variable decays, also rows that the gradient doesn't
-    list. `listed_rows_only` lets only the listed rows decay, each once: less work, and another
-    algorithm.
+    list. A step costs no more for that: those rows decay when they are next listed or read, by what
+    was left of them in all steps they missed. `listed_rows_only` lets only the listed rows decay,
+    each once: another algorithm.
 
     Parameters
     ----------

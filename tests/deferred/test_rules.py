@@ -108,8 +108,8 @@ def test_an_expansion_of_what_does_not_move() -> None:
 
 def test_a_ledger_checks_its_arrays() -> None:
     w, slots = np.zeros((3, 2)), (np.zeros((3, 2)), np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="no rule 'adagrad' whose untouched rows"):
-        Ledger("adagrad", w, (slots[0],))
+    with pytest.raises(ValueError, match="no rule 'adams'; there are gradient_descent, "):
+        Ledger("adams", w, slots)
     with pytest.raises(ValueError, match="has slots"):
         Ledger("adam", w, slots[:1])
     with pytest.raises(ValueError, match="must have rows"):

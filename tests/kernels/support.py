@@ -45,8 +45,6 @@ def kernel_of(rule: str, hyper: dict[str, Any]) -> str:
         return "momentum_nesterov"
     if rule == "rmsprop" and hyper.get("centered"):
         return "rmsprop_centered"
-    if "shrink" in hyper:
-        return f"{rule}_decay"
     if rule == "lars" and hyper.get("use_nesterov"):
         return "lars_nesterov"
     if rule == "rowwise_adagrad" and "weight" in hyper:
@@ -75,9 +73,6 @@ def scalars_of(rule: str, hyper: dict[str, Any]) -> tuple[float, ...]:
     epsilon = h.get("epsilon", 0.0)
     if "weight" in h:
         return (lr, epsilon, h["weight"])
-    if "shrink" in h:
-        rest = {name: value for name, value in h.items() if name != "shrink"}
-        return (*scalars_of(rule, rest), h["shrink"], 1 - h["shrink"])
     scalars: dict[str, tuple[float, ...]] = {
         "rowwise_adagrad": (lr, epsilon),
         "partial_rowwise_adam": (lr / (1 - p1), 1 - b1, 1 - b2, 1 - p2, epsilon),
@@ -109,7 +104,7 @@ HYPER: dict[str, list[dict[str, Any]]] = {
         {"learning_rate": 0.1, "momentum": 0.9, "use_nesterov": True},
     ],
     "adagrad": [{"learning_rate": 0.3}],
-    "adam": [{**_BETAS, **_POWERS}, {**_BETAS, **_POWERS, "shrink": 0.1}],
+    "adam": [{**_BETAS, **_POWERS}],
     "ftrl": [
         {"learning_rate": 0.5, "l1": 0.2, "l2": 0.1, "shrinkage": 0.05, "beta": 0.3},
         {"learning_rate": 0.5, "l1": 0.1, "learning_rate_power": -0.3},
@@ -125,7 +120,7 @@ HYPER: dict[str, list[dict[str, Any]]] = {
     "lion": [{"learning_rate": 0.1, "beta1": 0.9, "beta2": 0.99}],
     "adamax": [{**_BETAS, "beta1_power": 0.9**3}],
     "nadam": [{**_BETAS, **_POWERS}],
-    "amsgrad": [{**_BETAS, **_POWERS}, {**_BETAS, **_POWERS, "shrink": 0.1}],
+    "amsgrad": [{**_BETAS, **_POWERS}],
     "rowwise_adagrad": [
         {"learning_rate": 0.3, "epsilon": 0.01},
         {"learning_rate": 0.3, "epsilon": 0.01, "weight": 2.0},
