@@ -3,7 +3,8 @@
 While `Optimizer.compute_gradients` and `Optimizer.minimize` run a loss and its backward pass, the
 arrays that NumPy makes come from blocks that earlier steps have freed: memory that is fresh from
 the system costs more to touch for the first time than the arithmetic on it. Outside a step NumPy
-does as always.
+does as always; only the results of look-ups come from these blocks there too, since those of one
+batch after the other are alike.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from fastopt import _storage
 from fastopt._arrays import cast_real, compute_dtype, shown
 from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._rows import gather, scatter_add
+from fastopt._kernels._step_memory import empty
 from fastopt.autodiff.tensor import Differentiable
 from fastopt.conversion import as_gradient
 from fastopt.graph import Graph, GraphKeys, get_default_graph
@@ -165,14 +166,15 @@ class Variable(Differentiable):
         return self._storage
 
     def _read_rows(self, ids: Array) -> Array:
-        rows = np.empty((ids.shape[0], *self._storage.shape[1:]), self._storage.dtype)
+        storage = self._storage
+        rows = empty((ids.shape[0], *storage.shape[1:]), storage.dtype)
         ledger = self._ledger
         if ledger is not None and ledger.pending:
-            if ledger.w is self._storage:
+            if ledger.w is storage:
                 ledger.gather(ids, rows)
                 return rows
             ledger.settle_rows(ids)  # a slot, or 16 bits of a master
-        gather(self._storage, ids, rows)
+        gather(storage, ids, rows)
         return rows
 
     def _read_at(self, ids: Array) -> Array:

@@ -77,6 +77,20 @@ def test_other_threads_are_not_concerned():
     assert seen != ["fastopt_step_memory"]
 
 
+def test_results_of_look_ups_come_from_it_outside_of_steps():
+    table, ids = fo.Variable(np.ones((10, 64), np.float32)), np.zeros(1000, np.int64)
+    with fo.eager_mode():
+        for look_up in (
+            lambda: fo.embedding_lookup(table, ids),
+            lambda: fo.embedding_lookup_sparse(table, (ids, np.arange(1001)), None),
+        ):
+            fo.empty_cache()
+            address = look_up().ctypes.data
+            assert fo.cached_bytes() >= 256_000
+            assert look_up().ctypes.data == address
+    assert handler() != "fastopt_step_memory"
+
+
 def test_arrays_live_on_and_may_be_resized():
     with step_memory():
         a = np.arange(5_000.0)

@@ -130,7 +130,7 @@ def csr_gradient(work: Aggregation) -> scipy.sparse.csr_array:
 
 def _lookup(work: Lookup) -> Contestant:
     with fo.Graph().as_default():
-        table = fo.Variable(data.numbers((work.rows, work.width)), copy=False)
+        table = fo.Variable(data.numbers((work.rows, work.width)))
     ids = data.ids(work.ids, work.rows, work.lookups)
     if work.task == "gather":
 

@@ -152,11 +152,31 @@ cdef class Grouping:
         return self.n
 
     cdef cnp.ndarray by_appearance(self):
+        cdef cnp.ndarray marks, order
+        cdef int64_t* mark
+        cdef int64_t* out
+        cdef const int64_t* positions
+        cdef const int64_t* starts
+        cdef Py_ssize_t u, k, n_found = 0
         if self.order is None:
             # Rows are marked where they first appear; a sort would cost more.
-            first = np.full(self.n, -1, np.int64)
-            first[self.positions[self.starts[:-1]]] = np.arange(self.n_unique)
-            self.order = first[first >= 0]
+            marks = np.empty(self.n, np.int64)
+            order = np.empty(self.n_unique, np.int64)
+            mark = <int64_t*>cnp.PyArray_DATA(marks)
+            out = <int64_t*>cnp.PyArray_DATA(order)
+            positions = <const int64_t*>cnp.PyArray_DATA(self.positions)
+            starts = <const int64_t*>cnp.PyArray_DATA(self.starts)
+            with nogil:
+                for k in range(self.n):
+                    mark[k] = -1
+                for u in range(self.n_unique):
+                    mark[positions[starts[u]]] = u
+                for k in range(self.n):
+                    # Written whether or not it counts: a branch would be foreseen badly.
+                    if n_found < self.n_unique:
+                        out[n_found] = mark[k]
+                        n_found += mark[k] >= 0
+            self.order = order
         return self.order
 
     def unique_in_order(self):

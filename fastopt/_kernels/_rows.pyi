@@ -9,4 +9,5 @@ def pooled_gather(
     weights: np.ndarray | None,
     scales: np.ndarray | None,
     out: np.ndarray,
+    order: np.ndarray | None = None,
 ) -> None: ...

@@ -29,12 +29,13 @@ cdef extern from "rows.hpp" namespace "fastopt" nogil:
 
     int64_t c_gather "fastopt::gather"(
         const void* table, int64_t n_rows, int64_t row_size, const void* ids, cbool wide,
-        int64_t n, void* out, parallel_fn parallel, int threads,
+        int64_t n, void* out, const run_table* functions, parallel_fn parallel, int threads,
     ) noexcept
     Bad c_pooled_gather "fastopt::pooled_gather"(
         const void* table, int64_t n_rows, int64_t width, int type, int half_type,
         const void* ids, cbool wide, int64_t n_ids, const int64_t* offsets, int64_t n_bags,
-        const void* weights, const void* scales, void* out, const run_table* functions,
+        const int64_t* order, const void* weights, const void* scales, void* out,
+        const run_table* functions,
         parallel_fn parallel, int threads,
     ) noexcept
     int64_t c_scatter_add "fastopt::scatter_add"(
@@ -135,7 +136,9 @@ def gather(table, ids, out):
     cdef void* o = cnp.PyArray_DATA(<cnp.ndarray>out)
     cdef int threads = num_threads()
     with nogil:
-        status = c_gather(t, n_rows, row_size, i, wide, n, o, <parallel_fn>parallel_for, threads)
+        status = c_gather(
+            t, n_rows, row_size, i, wide, n, o, functions(), <parallel_fn>parallel_for, threads
+        )
     check_status(status, ids, table)
 
 
@@ -175,7 +178,7 @@ def scatter_add(table, ids, values):
     check_status(status, ids, table)
 
 
-def pooled_gather(table, ids, offsets, weights, scales, out):
+def pooled_gather(table, ids, offsets, weights, scales, out, order=None):
     """Sum the rows of each bag: ``out[b] = scales[b] * sum(weights[k] * table[ids[k]])``.
 
     The sum is over ``k`` in ``offsets[b]:offsets[b + 1]``, in this order. Without ``weights`` or
@@ -195,6 +198,8 @@ def pooled_gather(table, ids, offsets, weights, scales, out):
         A factor for each bag, of the dtype of ``out``.
     out : ndarray, shape (n_bags, ...)
         Of the dtype of ``table``; float32 for one of 16 bits.
+    order : ndarray, shape (n_bags,), int64, or None
+        Row b of ``out`` is bag ``order[b]``, times ``scales[b]``.
 
     Raises
     ------
@@ -223,6 +228,11 @@ def pooled_gather(table, ids, offsets, weights, scales, out):
         check_array(scales, "scales")
         check_same(scales, "scales", dtype, (n_bags,))
         s = cnp.PyArray_DATA(<cnp.ndarray>scales)
+    cdef const int64_t* turns = NULL
+    if order is not None:
+        check_array(order, "order")
+        check_same(order, "order", np.dtype(np.int64), (n_bags,))
+        turns = <const int64_t*>cnp.PyArray_DATA(<cnp.ndarray>order)
     cdef cbool wide = ids.dtype.itemsize == 8
     cdef const void* t = cnp.PyArray_DATA(<cnp.ndarray>table)
     cdef const void* i = cnp.PyArray_DATA(<cnp.ndarray>ids)
@@ -232,12 +242,15 @@ def pooled_gather(table, ids, offsets, weights, scales, out):
     cdef Bad bad
     with nogil:
         bad = c_pooled_gather(
-            t, n_rows, width, type, half, i, wide, n, starts, n_bags, w, s, o, functions(),
-            <parallel_fn>parallel_for, threads,
+            t, n_rows, width, type, half, i, wide, n, starts, n_bags, turns, w, s, o,
+            functions(), <parallel_fn>parallel_for, threads,
         )
     if bad.bag >= 0:
+        bag = bad.bag if order is None else int(order[bad.bag])
+        if not 0 <= bag < n_bags:
+            raise ValueError(f"order[{bad.bag}] is {bag}, which is none of {n_bags} bags")
         raise ValueError(
-            f"offsets of bag {bad.bag} are not within the {n} ids: "
-            f"{offsets[bad.bag]} to {offsets[bad.bag + 1]}"
+            f"offsets of bag {bag} are not within the {n} ids: "
+            f"{offsets[bag]} to {offsets[bag + 1]}"
         )
     check_status(bad.id, ids, table)

@@ -11,6 +11,8 @@ from cpython.pycapsule cimport PyCapsule_New
 from libc.stddef cimport size_t
 from libc.string cimport strcpy
 
+import numpy as np
+
 cimport numpy as cnp
 
 cnp.import_array()
@@ -93,6 +95,25 @@ cdef class step_memory:
     def __exit__(self, *error):
         PyDataMem_SetHandler(self.outer)
         self.outer = None
+
+
+def empty(shape, dtype):
+    """Return an array, not initialised, that comes from the kept blocks in a step or outside.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : dtype
+
+    Returns
+    -------
+    ndarray
+    """
+    outer = PyDataMem_SetHandler(capsule)
+    try:
+        return np.empty(shape, dtype)
+    finally:
+        PyDataMem_SetHandler(outer)
 
 
 def empty_cache():

@@ -42,6 +42,13 @@ cdef extern from "table.h" nogil:
         between_fn between[2]
         second_fn second[2]
 
+    ctypedef struct gather_job:
+        pass
+    ctypedef struct bag_job:
+        pass
+    ctypedef struct bag_errors:
+        pass
+
     ctypedef struct run_table:
         int n_rules
         const rule_entry* rules
@@ -61,3 +68,7 @@ cdef extern from "table.h" nogil:
             void* out, const void* a, uint32_t key, int64_t first, Py_ssize_t n
         ) noexcept nogil
         void (*refresh[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
+        int64_t (*gather)(const gather_job* job, Py_ssize_t lo, Py_ssize_t hi) noexcept nogil
+        void (*sum_bags[2])(
+            const bag_job* job, Py_ssize_t lo, Py_ssize_t hi, bag_errors* errors
+        ) noexcept nogil

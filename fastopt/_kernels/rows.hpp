@@ -97,6 +97,16 @@ inline std::int64_t prefetch_distance(std::int64_t row_size) noexcept {
   return row_size <= 64 ? 64 : row_size <= 256 ? 32 : row_size <= 512 ? 16 : 8;
 }
 
+// Into the first cache, which holds 32 KiB at least.
+inline std::int64_t near_distance(std::int64_t row_size) noexcept {
+  return std::max<std::int64_t>(4, std::min<std::int64_t>(64, 4096 / std::max<std::int64_t>(1, row_size)));
+}
+
+// Whether rows may begin within a cache line.
+inline bool ragged(const void* table, std::int64_t row_size) noexcept {
+  return ((reinterpret_cast<std::uintptr_t>(table) | static_cast<std::uint64_t>(row_size)) & 63) != 0;
+}
+
 // Row numbers of either width, read once each: the array may change under us.
 struct Ids {
   const void* data;
@@ -130,115 +140,109 @@ class FirstBad {
   std::atomic<std::int64_t> first_{INT64_MAX};
 };
 
+// Look-ups whose result is larger than this many bytes are written around the caches: it would
+// push out everything else, and each line would be read before it is written.
+constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;
+
 struct Gather {
-  const char* table;
-  char* out;
-  Ids ids;
-  std::int64_t n, row_size, chunk;
+  gather_job job;
+  std::int64_t n, chunk;
+  const run_table* functions;
   FirstBad bad;
 
   static void task(void* self, std::ptrdiff_t t) noexcept {
     Gather& g = *static_cast<Gather*>(self);
-    const std::int64_t hi = std::min(g.n, (t + 1) * g.chunk), ahead = prefetch_distance(g.row_size);
-    for (std::int64_t k = t * g.chunk; k < hi; ++k) {
-      if (k + ahead < hi) {
-        const std::int64_t later = g.ids.at(k + ahead);
-        if (g.ids.in_range(later)) prefetch_row(g.table + later * g.row_size, g.row_size);
-      }
-      const std::int64_t row = g.ids.at(k);
-      if (g.ids.in_range(row)) {
-        copy_row(g.out + k * g.row_size, g.table + row * g.row_size, g.row_size);
-      } else {
-        g.bad.report(k);
-      }
-    }
+    g.bad.report(g.functions->gather(&g.job, t * g.chunk, std::min(g.n, (t + 1) * g.chunk)));
   }
 };
 
 // Returns the position of the first bad id, or -1.
 inline std::int64_t gather(const void* table, std::int64_t n_rows, std::int64_t row_size,
                            const void* ids, bool wide, std::int64_t n, void* out,
-                           parallel_fn parallel, int threads) noexcept {
-  Gather g{static_cast<const char*>(table),
-           static_cast<char*>(out),
-           {ids, wide, static_cast<std::uint64_t>(n_rows)},
-           n,
-           row_size,
-           0,
-           {}};
+                           const run_table* functions, parallel_fn parallel,
+                           int threads) noexcept {
+  const bool lines = row_size % 64 == 0 && reinterpret_cast<std::uintptr_t>(out) % 64 == 0;
+  const bool stream = lines && n * row_size >= kStreamBytes;
+  Gather g{{}, n, 0, functions, {}};
+  g.job = gather_job{table, n_rows, row_size, ids, out, 0, wide, ragged(table, row_size), stream};
+  g.job.ahead = stream ? 64 : near_distance(row_size);
   g.chunk = std::max<std::int64_t>(64, kTaskBytes / std::max<std::int64_t>(1, row_size));
   const std::int64_t tasks = (n + g.chunk - 1) / g.chunk;
   parallel(Gather::task, &g, tasks, n * row_size < kAloneBytes ? 1 : threads);
   return g.bad.position();
 }
 
-struct PooledGather {
-  static constexpr std::int64_t kBlock = 512;  // elements widened at a time
-
-  const char* table;
-  char* out;
-  Ids ids;
-  const std::int64_t* offsets;
-  const char* weights;
-  const char* scales;
-  std::int64_t n_ids, n_bags, chunk;
-  const RowAdder& adder;
-  void (*scale)(void*, double, std::ptrdiff_t);
-  void (*widen)(void*, const void*, std::ptrdiff_t);  // of a table of 16 bits, else null
-  std::int64_t table_size;                            // bytes of a row of the table
+// Bags of a table of float32 or float64.
+struct SumBags {
+  bag_job job;
+  std::int64_t n_bags, chunk;
+  void (*sum)(const bag_job*, std::ptrdiff_t, std::ptrdiff_t, bag_errors*);
   FirstBad bad_id, bad_bag;
 
-  double number(const char* array, std::int64_t k) const noexcept {
-    return adder.type == 0 ? static_cast<double>(reinterpret_cast<const float*>(array)[k])
-                           : reinterpret_cast<const double*>(array)[k];
+  static void task(void* self, std::ptrdiff_t t) noexcept {
+    SumBags& s = *static_cast<SumBags*>(self);
+    bag_errors errors{INT64_MAX, INT64_MAX};
+    s.sum(&s.job, t * s.chunk, std::min(s.n_bags, (t + 1) * s.chunk), &errors);
+    s.bad_id.report(errors.id);
+    s.bad_bag.report(errors.bag);
   }
+};
 
-  // Adds look-up k, a row of 16 bits.
-  void add_widened(char* sum, const char* row, std::int64_t k) const noexcept {
+// Bags of a table of 16 bits, widened block by block and summed in float32.
+struct SumWidenedBags {
+  static constexpr std::int64_t kBlock = 512;  // elements widened at a time
+
+  const bag_job& job;
+  std::int64_t n_bags, chunk;
+  const RowAdder& adder;
+  void (*scale)(void*, double, std::ptrdiff_t);
+  void (*widen)(void*, const void*, std::ptrdiff_t);
+  FirstBad bad_id, bad_bag;
+
+  void add(float* sum, const char* row, const float* weight) const noexcept {
     alignas(64) float block[kBlock];
-    for (std::int64_t column = 0; column < adder.width; column += kBlock) {
-      const std::int64_t n = std::min(kBlock, adder.width - column);
-      float* to = reinterpret_cast<float*>(sum) + column;
+    for (std::int64_t column = 0; column < job.width; column += kBlock) {
+      const std::int64_t n = std::min(kBlock, job.width - column);
       widen(block, row + column * 2, n);
-      if (weights == nullptr) {
-        adder.add_run(to, to, block, n);
+      if (weight == nullptr) {
+        adder.add_run(sum + column, sum + column, block, n);
       } else {
-        adder.add_scaled_run(to, block, number(weights, k), n);
+        adder.add_scaled_run(sum + column, block, *weight, n);
       }
     }
   }
-
   void bag(std::int64_t b) noexcept {
-    const std::int64_t size = adder.row_size(), ahead = prefetch_distance(table_size);
-    char* sum = out + b * size;
-    const std::int64_t lo = offsets[b], hi = offsets[b + 1];
-    std::memset(sum, 0, static_cast<std::size_t>(size));
-    if (lo < 0 || hi < lo || hi > n_ids) {
+    const Ids ids{job.ids, job.wide != 0, static_cast<std::uint64_t>(job.n_rows)};
+    const char* table = static_cast<const char*>(job.table);
+    const float* weights = static_cast<const float*>(job.weights);
+    float* sum = static_cast<float*>(job.out) + b * job.width;
+    const std::int64_t row_size = 2 * job.width;
+    const std::int64_t a = job.order == nullptr ? b : job.order[b];
+    const bool known = a >= 0 && a < job.n_bags;
+    const std::int64_t lo = known ? job.offsets[a] : -1, hi = known ? job.offsets[a + 1] : -1;
+    std::memset(sum, 0, static_cast<std::size_t>(4 * job.width));
+    if (lo < 0 || hi < lo || hi > job.n_ids) {
       bad_bag.report(b);
       return;
     }
     for (std::int64_t k = lo; k < hi; ++k) {
-      if (k + ahead < n_ids) {
-        const std::int64_t later = ids.at(k + ahead);
-        if (ids.in_range(later)) prefetch_row(table + later * table_size, table_size);
+      if (k + job.ahead < job.n_ids) {
+        const std::int64_t later = ids.at(k + job.ahead);
+        if (ids.in_range(later)) prefetch_row(table + later * row_size, row_size);
       }
       const std::int64_t row = ids.at(k);
-      if (!ids.in_range(row)) {
-        bad_id.report(k);
-      } else if (widen != nullptr) {
-        add_widened(sum, table + row * table_size, k);
-      } else if (weights == nullptr) {
-        adder.add(sum, table + row * size);
+      if (ids.in_range(row)) {
+        add(sum, table + row * row_size, weights == nullptr ? nullptr : weights + k);
       } else {
-        adder.add_scaled(sum, table + row * size, number(weights, k));
+        bad_id.report(k);
       }
     }
-    if (scales != nullptr) scale(sum, number(scales, b), adder.width);
+    if (job.scales != nullptr) scale(sum, static_cast<const float*>(job.scales)[b], job.width);
   }
   static void task(void* self, std::ptrdiff_t t) noexcept {
-    PooledGather& g = *static_cast<PooledGather*>(self);
-    const std::int64_t hi = std::min(g.n_bags, (t + 1) * g.chunk);
-    for (std::int64_t b = t * g.chunk; b < hi; ++b) g.bag(b);
+    SumWidenedBags& s = *static_cast<SumWidenedBags*>(self);
+    const std::int64_t hi = std::min(s.n_bags, (t + 1) * s.chunk);
+    for (std::int64_t b = t * s.chunk; b < hi; ++b) s.bag(b);
   }
 };
 
@@ -249,31 +253,31 @@ struct Bad {
 // half_type: 0: the table is float16, 1: bfloat16, summed in float32; -1: it is of the type.
 inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t width, int type,
                          int half_type, const void* ids, bool wide, std::int64_t n_ids,
-                         const std::int64_t* offsets, std::int64_t n_bags, const void* weights,
-                         const void* scales, void* out, const run_table* functions,
+                         const std::int64_t* offsets, std::int64_t n_bags,
+                         const std::int64_t* order, const void* weights, const void* scales,
+                         void* out, const run_table* functions,
                          parallel_fn parallel, int threads) noexcept {
   const RowAdder adder(type, width, functions);
-  PooledGather g{static_cast<const char*>(table),
-                 static_cast<char*>(out),
-                 {ids, wide, static_cast<std::uint64_t>(n_rows)},
-                 offsets,
-                 static_cast<const char*>(weights),
-                 static_cast<const char*>(scales),
-                 n_ids,
-                 n_bags,
-                 0,
-                 adder,
-                 functions->scale[type],
-                 half_type < 0 ? nullptr : functions->widen[half_type],
-                 half_type < 0 ? adder.row_size() : 2 * width,
-                 {},
-                 {}};
+  const std::int64_t table_size = half_type < 0 ? adder.row_size() : 2 * width;
+  const bag_job job{table,  n_rows,  width,  ids, n_ids,
+                    offsets, n_bags, order, weights, scales, out,
+                    half_type < 0 ? near_distance(table_size) : prefetch_distance(table_size),
+                    wide,    ragged(table, table_size)};
   const std::int64_t bytes = (n_ids + n_bags) * adder.row_size();
   const std::int64_t per_bag = bytes / std::max<std::int64_t>(1, n_bags);
-  g.chunk = std::max<std::int64_t>(1, kTaskBytes / std::max<std::int64_t>(1, per_bag));
-  parallel(PooledGather::task, &g, (n_bags + g.chunk - 1) / g.chunk,
-           bytes < kAloneBytes ? 1 : threads);
-  return {g.bad_id.position(), g.bad_bag.position()};
+  const std::int64_t chunk =
+      std::max<std::int64_t>(1, kTaskBytes / std::max<std::int64_t>(1, per_bag));
+  const std::int64_t tasks = (n_bags + chunk - 1) / chunk;
+  const int used = bytes < kAloneBytes ? 1 : threads;
+  if (half_type < 0) {
+    SumBags s{job, n_bags, chunk, functions->sum_bags[type], {}, {}};
+    parallel(SumBags::task, &s, tasks, used);
+    return {s.bad_id.position(), s.bad_bag.position()};
+  }
+  SumWidenedBags s{job, n_bags, chunk, adder, functions->scale[0], functions->widen[half_type],
+                   {},  {}};
+  parallel(SumWidenedBags::task, &s, tasks, used);
+  return {s.bad_id.position(), s.bad_bag.position()};
 }
 
 // table[row of item] += values[position of item], duplicates in order of arrival.

@@ -38,6 +38,43 @@ typedef struct {
   second_fn second[FASTOPT_N_TYPES];
 } rule_entry;
 
+/* Rows of a table, row_size bytes each, by id: out[k] = table[ids[k]]. ids are int64 where `wide`,
+   else int32. With `stream`, for rows and an `out` of whole cache lines, the result is written
+   around the caches. Rows are prefetched `ahead` look-ups ahead; `ragged` ones don't begin at a
+   cache line. */
+typedef struct {
+  const void* table;
+  int64_t n_rows, row_size;
+  const void* ids;
+  void* out;
+  int64_t ahead;
+  int wide, ragged, stream;
+} gather_job;
+
+/* Weighted sums of rows: out[b] = scales[b] * sum of weights[k] * table[ids[k]] over k in
+   offsets[a]:offsets[a + 1], where a is order[b], or b without an order. weights and scales may be
+   null. */
+typedef struct {
+  const void* table;
+  int64_t n_rows, width;
+  const void* ids;
+  int64_t n_ids;
+  const int64_t* offsets;
+  int64_t n_bags;
+  const int64_t* order;
+  const void* weights;
+  const void* scales;
+  void* out;
+  int64_t ahead;
+  int wide, ragged;
+} bag_job;
+
+/* Positions of the first id out of range and the first bag whose offsets are wrong; INT64_MAX if
+   there are none. */
+typedef struct {
+  int64_t id, bag;
+} bag_errors;
+
 typedef struct {
   int n_rules;
   const rule_entry* rules;
@@ -65,4 +102,9 @@ typedef struct {
                                           ptrdiff_t n);
   /* out = a, widened, but where out rounds to a it stays */
   void (*refresh[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
+  /* look-ups [lo, hi); returns the position of the first bad one, or INT64_MAX */
+  int64_t (*gather)(const gather_job* job, ptrdiff_t lo, ptrdiff_t hi);
+  /* bags [lo, hi); keeps what stands in `errors` if it is smaller */
+  void (*sum_bags[FASTOPT_N_TYPES])(const bag_job* job, ptrdiff_t lo, ptrdiff_t hi,
+                                    bag_errors* errors);
 } run_table;

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastopt.autodiff.recording import current
 from fastopt.embedding.clipping import Clip, checked_max_norm
 from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Part, Tables, as_ids
 from fastopt.indexed_slices import IndexedSlices
+from fastopt.variable import Variable
 
 
 def embedding_lookup(
@@ -66,9 +68,11 @@ def embedding_lookup(
     >>> gradient.indices
     array([2, 0])
     """
-    limit = checked_max_norm(max_norm)
-    tables = Tables(params, partition_strategy)
+    limit = None if max_norm is None else checked_max_norm(max_norm)
     what = "ids" if name is None else f"ids of {name!r}"
+    if limit is None and isinstance(params, Variable) and params.ndim:
+        return _rows_of_one(params, ids, what, "embedding_lookup" if name is None else name)
+    tables = Tables(params, partition_strategy)
     flat, shape = as_ids(ids, what)
     parts = tables.locate(flat, shape, what)
     rows = tables.gather(parts, flat.size)
@@ -84,6 +88,24 @@ def embedding_lookup(
             for part in parts
         ],
     )
+
+
+def _rows_of_one(table: Variable, ids: Any, what: str, name: str) -> Any:
+    """Return rows of a variable: most look-ups are no more than this, and many are small."""
+    records = current().records
+    flat, shape = as_ids(ids, what, keep=records)
+    try:
+        rows = table._read_rows(flat)
+    except IndexError:
+        Tables(table, "mod").check_range(flat, shape, what)
+        raise
+    full = table.shape
+    out = rows if len(shape) == 1 else rows.reshape(shape + full[1:])
+
+    def vjp(g: Array) -> IndexedSlices:
+        return IndexedSlices._unchecked(g.reshape((flat.size, *full[1:])), flat, full)
+
+    return record(name, out, [(table, vjp)])
 
 
 def _row_gradient(tables: Tables, part: Part, n: int, clip: Clip | None) -> Any:

@@ -10,7 +10,9 @@ import numpy as np
 
 from fastopt._arrays import contiguous, is_bfloat16
 from fastopt._kernels import _rows
+from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
+from fastopt.autodiff.recording import current
 from fastopt.embedding.clipping import Clip, checked_max_norm
 from fastopt.embedding.pooled_gradient import pooled_gradient
 from fastopt.embedding.ragged import Bags, as_bags, as_weights
@@ -91,7 +93,7 @@ def embedding_lookup_sparse(
            [3., 4.]])
     """
     tables = Tables(params, partition_strategy)
-    bags = as_bags(sp_ids, "sp_ids")
+    bags = as_bags(sp_ids, "sp_ids", keep=current().records)
     weights = None if sp_weights is None else as_weights(sp_weights, bags, "sp_ids", "sp_weights")
     return lookup_bags(tables, bags, weights, combiner, max_norm, name, "embedding_lookup_sparse")
 
@@ -128,13 +130,24 @@ def lookup_bags(
     if tables.dtype.kind != "f" and not is_bfloat16(tables.dtype):
         raise TypeError(f"{tables.name_of(0)} must be of a floating dtype, got {tables.dtype}")
     what = "sp_ids" if name is None else f"sp_ids of {name!r}"
-    parts = tables.locate(bags.ids, bags.ids.shape, what)
     wanted = isinstance(weights, Differentiable)
     values = None if weights is None else np.asarray(weights._read() if wanted else weights)
     pool = Pool(bags, values, combiner, _computed_in(tables.dtype))
 
-    source, ids, clip = _source(tables, parts, bags.ids, limit, copy=wanted)
-    out = pool.forward(source, ids, tables.row_shape)
+    whole = None if wanted or limit is not None else _whole_table(tables, bags.ids)
+    if whole is not None:
+        parts, source, clip = [Part(0, bags.ids, None)], whole, None
+        try:
+            out = pool.forward(source, bags.ids, tables.row_shape)
+        except IndexError:
+            tables.check_range(bags.ids, bags.ids.shape, what)
+            raise
+    else:
+        parts = tables.locate(bags.ids, bags.ids.shape, what)
+        rows = tables.gather(parts, bags.ids.size)
+        clip = None if limit is None else Clip(rows, limit)
+        source = rows.astype(pool.dtype, copy=False)
+        out = pool.forward(source, np.arange(bags.ids.size), tables.row_shape)
     result = out.astype(tables.dtype, copy=False).reshape(bags.shape + tables.row_shape)
     inputs = [
         (table, _table_gradient(tables, part, pool, clip))
@@ -148,28 +161,19 @@ def lookup_bags(
     return record(function if name is None else name, result, inputs)
 
 
-def _source(
-    tables: Tables, parts: list[Part], ids: Array, limit: float | None, copy: bool
-) -> tuple[Array, Array, Clip | None]:
-    """Return an array and the row of each id in it, ready for the kernel.
+def _whole_table(tables: Tables, ids: Array) -> Array | None:
+    """Return the only table as an array that the kernel can read, None if there is no such.
 
-    The array is the table itself if nothing speaks against it, otherwise the gathered rows.
+    The rows in `ids` are up to date; it is not yet known whether they are rows at all.
     """
-    if len(tables.tables) == 1 and limit is None and not copy:
-        table = tables.tables[0]
-        array = _array_for(table, parts[0].rows)
-        if fits_kernels(array):
-            return array, parts[0].rows, None
-    rows = tables.gather(parts, ids.size)
-    clip = None if limit is None else Clip(rows, limit)
-    return rows.astype(_computed_in(rows.dtype), copy=False), np.arange(ids.size), clip
-
-
-def _array_for(table: Any, rows: Array) -> Array:
-    """Return a table as an array in which these rows are up to date."""
+    if len(tables.tables) != 1:
+        return None
+    table = tables.tables[0]
     if isinstance(table, Variable):
-        return table._read_at(rows)
-    return np.asarray(table._read() if isinstance(table, Differentiable) else table)
+        array = table._read_at(ids)
+    else:
+        array = np.asarray(table._read() if isinstance(table, Differentiable) else table)
+    return array if fits_kernels(array) else None
 
 
 def _computed_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -206,7 +210,9 @@ class Pool:
                 divisors = counts if combiner == "mean" else np.sqrt(counts)
                 self.scales = (1.0 / divisors).astype(self.dtype)
         elif combiner == "sum":
-            self.coefficients = weights.astype(self.dtype)
+            self.coefficients = weights.astype(self.dtype, copy=current().records)
+            if not self.coefficients.flags.carray:
+                self.coefficients = np.ascontiguousarray(self.coefficients)
         else:
             self._normalise(weights.astype(self.dtype).astype(np.float64))
 
@@ -225,7 +231,7 @@ class Pool:
 
     def forward(self, source: Array, ids: Array, row_shape: tuple[int, ...]) -> Array:
         """Return the bags, shape ``(n_bags, *row_shape)``, of rows `ids` of `source`."""
-        out = np.empty((self.bags.offsets.size - 1, *row_shape), self.dtype)
+        out = empty((self.bags.offsets.size - 1, *row_shape), self.dtype)
         _rows.pooled_gather(source, ids, self.bags.offsets, self.coefficients, self.scales, out)
         return out
 

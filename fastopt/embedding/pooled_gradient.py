@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fastopt._kernels._grouping import Grouping
-from fastopt._kernels._rows import gather, pooled_gather
+from fastopt._kernels._rows import pooled_gather
+from fastopt._kernels._step_memory import empty
 from fastopt.indexed_slices import IndexedSlices
 
 Array = np.ndarray[Any, Any]
@@ -61,10 +62,8 @@ def pooled_gradient(
     positions, starts, order = grouping.groups()
     if coefficients is not None:
         coefficients = coefficients[positions]
-    by_row = np.empty((grouping.n_unique, *g.shape[1:]), g.dtype)
-    pooled_gather(g, bag[positions], starts, coefficients, None, by_row)
-    total = np.empty_like(by_row)
-    gather(by_row, order, total)
+    total = empty((grouping.n_unique, *g.shape[1:]), g.dtype)
+    pooled_gather(g, bag[positions], starts, coefficients, None, total, order)
     if through is not None:
         total = through(total, positions[starts[:-1]][order])
     return IndexedSlices._unchecked(total, grouping.unique_in_order(), dense_shape)

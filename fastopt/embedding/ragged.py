@@ -72,7 +72,7 @@ class Bags(NamedTuple):
         return np.repeat(np.arange(self.offsets.size - 1), self.counts)
 
 
-def as_bags(value: Any, name: str) -> Bags:
+def as_bags(value: Any, name: str, keep: bool = True) -> Bags:
     """Return bags from any form in which ids are given.
 
     Parameters
@@ -82,6 +82,9 @@ def as_bags(value: Any, name: str) -> Bags:
         n-dimensional sparse array has a bag for each index of its leading axes.
     name : str
         What the ids are called in error messages.
+    keep : bool
+        Whether the ids are wanted after the look-up: then they are copied where the caller could
+        change them.
 
     Raises
     ------
@@ -93,7 +96,7 @@ def as_bags(value: Any, name: str) -> Bags:
     if _sparse.is_scipy_sparse(value):
         entries = _entries_of(value, name)
         ids = index_array(entries.ids, f"the ids stored in {name}")
-        return entries._replace(ids=_own(ids, entries.ids))
+        return entries._replace(ids=_own(ids, entries.ids) if keep else ids)
     if type(value) is RaggedIds or (type(value) is tuple and len(value) == 2):
         given, offsets = (x._read() if isinstance(x, Differentiable) else x for x in value)
         ids = index_array(given, f"the ids of {name}")
@@ -103,7 +106,7 @@ def as_bags(value: Any, name: str) -> Bags:
                 f"the offsets of {name} end with {checked[-1]}, but there are {ids.size} ids; they "
                 f"hold one entry more than there are bags, the last being the number of ids"
             )
-        return Bags(_own(ids, given), checked, (checked.size - 1,))
+        return Bags(_own(ids, given) if keep else ids, checked, (checked.size - 1,))
     if isinstance(value, list):
         lists = [
             index_array(bag._read() if isinstance(bag, Differentiable) else bag, f"{name}[{b}]")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fastopt.autodiff.primitives import Primitive
+from fastopt.autodiff.recording import EAGER, current
 
 Vjp = Callable[[Any], Any]
 
@@ -49,5 +50,7 @@ def record(name: str, value: Any, inputs: Sequence[tuple[Any, Vjp]], reads: Any 
     Tensor or ndarray
         `value` itself where nothing is recorded.
     """
+    if current() is EAGER:
+        return value
     operation = _Recorded(name, [vjp for _, vjp in inputs])
     return operation.record([x for x, _ in inputs], {"reads": reads}, value)

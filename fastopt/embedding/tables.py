@@ -8,6 +8,7 @@ import numpy as np
 
 from fastopt._arrays import index_array, is_half, shown
 from fastopt._kernels import _grouping, _rows
+from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
 
 Array = np.ndarray[Any, Any]
@@ -181,8 +182,11 @@ class Tables:
         )
 
 
-def as_ids(ids: Any, name: str) -> tuple[Array, tuple[int, ...]]:
-    """Return `ids` as a 1-D array that the caller cannot change any more, and their shape.
+def as_ids(ids: Any, name: str, keep: bool = True) -> tuple[Array, tuple[int, ...]]:
+    """Return `ids` as a 1-D array, and their shape.
+
+    With `keep` it is an array that the caller cannot change any more: the gradient keeps it, and
+    the caller may fill its buffer with the next batch by then.
 
     Raises
     ------
@@ -192,9 +196,11 @@ def as_ids(ids: Any, name: str) -> tuple[Array, tuple[int, ...]]:
     array = np.asarray(ids._read() if isinstance(ids, Differentiable) else ids)
     if array.dtype == object:  # lists of unequal length, None, numbers beyond 64 bits
         raise TypeError(f"{name} must be an array of integers, got {shown(ids)}")
-    flat = index_array(array.reshape(-1), name)
-    # The gradient keeps them; the caller may fill its buffer with the next batch by then.
-    return (flat.copy() if np.may_share_memory(flat, array) else flat), array.shape
+    line = array if array.ndim == 1 else array.reshape(-1)
+    flat = index_array(line, name)
+    if keep and (flat is line or np.may_share_memory(flat, array)):
+        flat = flat.copy()
+    return flat, array.shape
 
 
 def fits_kernels(array: Array) -> bool:
@@ -208,7 +214,7 @@ def _rows_of(table: Any, ids: Array) -> Array:
     if isinstance(table, Differentiable):
         return table._read_rows(ids)
     if fits_kernels(table):
-        out = np.empty((ids.size, *table.shape[1:]), table.dtype)
+        out = empty((ids.size, *table.shape[1:]), table.dtype)
         _rows.gather(table, ids, out)
         return out
     return np.take(table, ids, axis=0)

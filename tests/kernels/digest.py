@@ -14,7 +14,7 @@ import numpy as np
 
 from fastopt._kernels._aggregate import add_n, sum_of_squares
 from fastopt._kernels._grouping import Grouping
-from fastopt._kernels._rows import pooled_gather, scatter_add
+from fastopt._kernels._rows import gather, pooled_gather, scatter_add
 from tests.kernels.support import CASES, Slices, apply, kernel_of, state, takes, threads
 
 
@@ -68,7 +68,7 @@ def digests() -> dict[str, str]:
         out = np.empty_like(arrays[0])
         add_n(arrays, out)
         digest.update(out.tobytes() + repr(sum_of_squares(out)).encode())
-        for width in (1, 5, 40):
+        for width in (1, 2, 3, 5, 12, 40, 64, 150):
             table = rng.normal(size=(2000, width)).astype(dtype)
             ids = skewed(rng, 2000, 30_000)
             values = rng.normal(size=(30_000, width)).astype(dtype)
@@ -76,6 +76,8 @@ def digests() -> dict[str, str]:
             pooled = np.empty((3000, width), dtype)
             weights, scales = rng.random(30_000).astype(dtype), rng.random(3000).astype(dtype)
             pooled_gather(table, ids, offsets, weights, scales, pooled)
+            gather(table, ids, values)
+            digest.update(values.tobytes())
             scatter_add(table, ids, values)
             sums, unique = Grouping(ids, 2000).sum_rows(values)
             digest.update(b"".join(a.tobytes() for a in (pooled, table, sums, unique)))

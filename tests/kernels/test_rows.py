@@ -76,6 +76,57 @@ def test_pooled_gather(
     np.testing.assert_array_equal(out, expected)
 
 
+@FLOATS
+@pytest.mark.parametrize("width", [*range(1, 20), 31, 33, 64, 100, 128, 129, 257])
+def test_pooled_gather_adds_in_order(dtype: Any, width: int) -> None:
+    """The same bits as additions one after the other, whatever block a column falls into."""
+    rng = np.random.default_rng(width)
+    table, ids = rng.normal(size=(40, width)).astype(dtype), rng.integers(0, 40, 600)
+    weights = rng.normal(size=600).astype(dtype)
+    expected = np.zeros((60, width), dtype)
+    for k, row in enumerate(ids):
+        expected[k // 10] += weights[k] * table[row]
+    out = np.empty_like(expected)
+    pooled_gather(table, ids, np.arange(0, 601, 10), weights, None, out)
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_pooled_gather_in_another_order(dtype: Any) -> None:
+    rng = np.random.default_rng(14)
+    computed = np.float32 if dtype is np.float16 else dtype
+    table, ids = rng.normal(size=(50, 6)).astype(dtype), rng.integers(0, 50, 300)
+    offsets, scales = np.array([0, 7, 7, 120, 300]), np.arange(1, 5).astype(computed)
+    order = np.array([2, 0, 3, 3])
+    plain, turned = np.empty((4, 6), computed), np.empty((4, 6), computed)
+    pooled_gather(table, ids, offsets, None, None, plain)
+    pooled_gather(table, ids, offsets, None, scales, turned, order)
+    np.testing.assert_array_equal(turned, scales[:, None] * plain[order])
+    with pytest.raises(ValueError, match=r"order\[1\] is 4, which is none of 4 bags"):
+        pooled_gather(table, ids, offsets, None, None, plain, np.array([0, 4, 1, 2]))
+    with pytest.raises(ValueError, match="order"):
+        pooled_gather(table, ids, offsets, None, None, plain, np.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize("start", [0, 4, 64])
+@pytest.mark.parametrize("width", [16, 20, 48, 128])
+def test_gather_of_large_results(start: int, width: int) -> None:
+    """Large results are written around the caches where they consist of whole cache lines."""
+    rng = np.random.default_rng(15)
+    table, n = rng.normal(size=(300, width)).astype(np.float32), 9_000_000 // width // 4 + 5
+    ids = rng.integers(0, 300, n)
+    memory = np.zeros(4 * n * width + 256, np.uint8)
+    start += -memory.ctypes.data % 64
+    out = memory[start : start + 4 * n * width].view(np.float32).reshape(n, width)
+    with threads(2):
+        gather(table, ids, out)
+        np.testing.assert_array_equal(out, table[ids])
+        assert not memory[:start].any() and not memory[start + out.nbytes :].any()
+        ids[n - 3] = 300
+        with pytest.raises(IndexError, match=f"index 300 at position {n - 3}"):
+            gather(table, ids, out)
+
+
 def test_trailing_empty_bags_are_zeros() -> None:
     """tensorflow/tensorflow#38792, #72785: the last bag vanished, or held leftover memory."""
     table = np.arange(9.0).reshape(3, 3)

@@ -1,0 +1,156 @@
+/* Look-ups of rows, single and in weighted bags, compiled once per instruction-set level.
+
+   A bag is summed in registers, a block of columns at a time. Every element is added up by itself,
+   in the order of its bag, and no product is contracted with a sum: the bits depend on no level and
+   no block. The last block of a row may overlap the one before: it computes the same numbers again.
+
+   Row numbers are read once each and checked before they are used, since another thread may change
+   the array; a bad one is skipped, and the position of the first one is reported. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
+#include "table.h"
+
+#define FASTOPT_INLINE static inline __attribute__((always_inline))
+
+FASTOPT_INLINE int64_t id_at(const void* ids, int wide, int64_t k) {
+  return wide ? *((const volatile int64_t*)ids + k) : *((const volatile int32_t*)ids + k);
+}
+
+/* The cache lines of a row; of a long one the first ones, the processor guesses the rest. Where rows
+   don't begin at a cache line (`ragged`) they end in one more. */
+#define prefetch_lines(row, size, ragged, locality)                                       \
+  do {                                                                                    \
+    for (int64_t at_ = 0; at_ < (size) && at_ < 1024; at_ += 64) {                        \
+      __builtin_prefetch((row) + at_, 0, locality);                                       \
+    }                                                                                     \
+    if ((ragged) && (size) <= 1024) __builtin_prefetch((row) + (size) - 1, 0, locality);  \
+  } while (0)
+
+/* ---------------------------------------------------------------- single rows */
+
+typedef char bytes_64 __attribute__((vector_size(64), aligned(1), may_alias));
+
+/* Writes around the caches, to a multiple of 64 bytes. */
+FASTOPT_INLINE void stream_64(char* to, const char* from) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512((__m512i*)to, _mm512_loadu_si512(from));
+#elif defined(__AVX__)
+  for (int j = 0; j < 64; j += 32) {
+    _mm256_stream_si256((__m256i*)(to + j), _mm256_loadu_si256((const __m256i*)(from + j)));
+  }
+#elif defined(__SSE2__)
+  for (int j = 0; j < 64; j += 16) {
+    _mm_stream_si128((__m128i*)(to + j), _mm_loadu_si128((const __m128i*)(from + j)));
+  }
+#else
+  *(bytes_64*)to = *(const bytes_64*)from;
+#endif
+}
+
+FASTOPT_INLINE int64_t gather_loop(const gather_job* g, int64_t lo, int64_t hi, int wide,
+                                   int64_t row_size, int stream) {
+  const char* const table = (const char*)g->table;
+  char* const out = (char*)g->out;
+  const uint64_t n_rows = (uint64_t)g->n_rows;
+  const int64_t ahead = g->ahead;
+  int64_t bad = INT64_MAX;
+  for (int64_t k = lo; k < hi; ++k) {
+    if (k + ahead < hi) {
+      const int64_t later = id_at(g->ids, wide, k + ahead);
+      if ((uint64_t)later < n_rows) {
+        const char* row = table + later * row_size;
+        /* What is written around the first cache needn't be read through it: its misses in flight
+           are few. */
+        if (stream) {
+          prefetch_lines(row, row_size, g->ragged, 2);
+        } else {
+          prefetch_lines(row, row_size, g->ragged, 3);
+        }
+      }
+    }
+    const int64_t id = id_at(g->ids, wide, k);
+    if ((uint64_t)id >= n_rows) {
+      if (k < bad) bad = k;
+      continue;
+    }
+    const char* from = table + id * row_size;
+    char* to = out + k * row_size;
+    if (stream) {
+      for (int64_t at = 0; at < row_size; at += 64) stream_64(to + at, from + at);
+    } else if (row_size % 64 == 0) {
+      for (int64_t at = 0; at < row_size; at += 64) {
+        *(bytes_64*)(to + at) = *(const bytes_64*)(from + at);
+      }
+    } else {
+      memcpy(to, from, (size_t)row_size);
+    }
+  }
+#ifdef __SSE2__
+  if (stream) _mm_sfence();
+#endif
+  return bad;
+}
+
+/* Row sizes that are constants here are copied without a call. */
+#define FASTOPT_GATHER_SIZES(wide, stream)                                         \
+  switch (g->row_size) {                                                           \
+    case 4:                                                                        \
+      return gather_loop(g, lo, hi, wide, 4, 0);                                   \
+    case 8:                                                                        \
+      return gather_loop(g, lo, hi, wide, 8, 0);                                   \
+    case 16:                                                                       \
+      return gather_loop(g, lo, hi, wide, 16, 0);                                  \
+    case 32:                                                                       \
+      return gather_loop(g, lo, hi, wide, 32, 0);                                  \
+    case 64:                                                                       \
+      return gather_loop(g, lo, hi, wide, 64, stream);                             \
+    case 128:                                                                      \
+      return gather_loop(g, lo, hi, wide, 128, stream);                            \
+    case 256:                                                                      \
+      return gather_loop(g, lo, hi, wide, 256, stream);                            \
+    case 512:                                                                      \
+      return gather_loop(g, lo, hi, wide, 512, stream);                            \
+    default:                                                                       \
+      return gather_loop(g, lo, hi, wide, g->row_size, stream);                    \
+  }
+
+/* Look-ups [lo, hi); returns the position of the first bad id, or INT64_MAX. */
+static int64_t gather_rows(const gather_job* g, ptrdiff_t lo, ptrdiff_t hi) {
+  if (g->stream) {
+    if (g->wide) FASTOPT_GATHER_SIZES(1, 1)
+    FASTOPT_GATHER_SIZES(0, 1)
+  }
+  if (g->wide) FASTOPT_GATHER_SIZES(1, 0)
+  FASTOPT_GATHER_SIZES(0, 0)
+}
+
+/* ---------------------------------------------------------------- bags */
+
+/* Vectors of 64 bytes that are summed at once: the registers hold them and one more row. */
+#if defined(__AVX512F__)
+#define FASTOPT_BLOCK_VECTORS 8
+#elif defined(__AVX__)
+#define FASTOPT_BLOCK_VECTORS 4
+#else
+#define FASTOPT_BLOCK_VECTORS 2
+#endif
+
+#define FASTOPT_T float
+#define FASTOPT_NAME(name) name##_f32
+#include "lookup_bags.h"
+#undef FASTOPT_T
+#undef FASTOPT_NAME
+
+#define FASTOPT_T double
+#define FASTOPT_NAME(name) name##_f64
+#include "lookup_bags.h"
+#undef FASTOPT_T
+#undef FASTOPT_NAME
