@@ -195,7 +195,7 @@ class WordTask:
     @cached_property
     def _noise_table(self) -> np.ndarray:
         ends = np.round(np.cumsum(self.noise) * NOISE_TABLE).astype(np.int64)
-        return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+        return np.repeat(np.arange(len(ends), dtype=np.int32), np.diff(ends, prepend=0))
 
     def loss(self, vectors: np.ndarray, contexts: np.ndarray) -> float:
         """Return the mean loss of a pair and its negatives, on sentences held out."""

@@ -51,6 +51,7 @@ from fastopt.clip import (
 from fastopt.config import show_config
 from fastopt.embedding import (
     RaggedIds,
+    embedding_dot,
     embedding_lookup,
     embedding_lookup_sparse,
     safe_embedding_lookup_sparse,
@@ -161,6 +162,7 @@ __all__ = [
     "defvjp_argnums",
     "distribute",
     "eager_mode",
+    "embedding_dot",
     "embedding_lookup",
     "embedding_lookup_sparse",
     "empty_cache",

@@ -229,8 +229,7 @@ def _factorisation(work: Factorisation) -> Contestant:
         u, i, ratings = next(turn)
 
         def loss() -> Any:
-            of_user, of_item = fo.embedding_lookup(users, u), fo.embedding_lookup(items, i)
-            return np.mean((np.sum(of_user * of_item, axis=1) - ratings) ** 2)
+            return np.mean((fo.embedding_dot(users, u, items, i) - ratings) ** 2)
 
         ours.minimize(loss)
 
@@ -254,9 +253,7 @@ def _word2vec(work: Word2vec) -> Contestant:
 
     def learn(center: np.ndarray, candidates: np.ndarray, labels: np.ndarray) -> None:
         def loss() -> Any:
-            of_center = fo.embedding_lookup(vectors, center)
-            of_word = fo.embedding_lookup(contexts, candidates)
-            logits = np.einsum("nd,nkd->nk", of_center, of_word)
+            logits = fo.embedding_dot(vectors, center, contexts, candidates)
             return np.sum(fo.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
 
         ours.minimize(loss)
@@ -266,7 +263,7 @@ def _word2vec(work: Word2vec) -> Contestant:
         labels[:, 0] = 1.0
         for part in np.array_split(task.training, max(1, work.words // 10_000)):
             centers, words = task.pairs(part, rng)
-            candidates = np.empty((len(words), 1 + work.negatives), np.int64)
+            candidates = np.empty((len(words), 1 + work.negatives), np.int32)
             candidates[:, 0] = words
             candidates[:, 1:] = task.draw(rng, (len(words), work.negatives))
             for k in range(0, len(words), work.batch):

@@ -62,6 +62,7 @@ cdef extern from "table.h" nogil:
             Py_ssize_t n,
         ) noexcept nogil
         double (*squares[2])(const void* a, Py_ssize_t n) noexcept nogil
+        double (*dot[2])(const void* a, const void* b, Py_ssize_t n) noexcept nogil
         void (*widen[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
         void (*narrow[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
         void (*narrow_random[2])(

@@ -94,6 +94,8 @@ typedef struct {
                                    int n_moments, ptrdiff_t n);
   /* sum of squares in float64, in an order that depends on n alone */
   double (*squares[FASTOPT_N_TYPES])(const void* a, ptrdiff_t n);
+  /* inner product in the type, in an order that depends on n alone */
+  double (*dot[FASTOPT_N_TYPES])(const void* a, const void* b, ptrdiff_t n);
   /* 16 bits to float32 and back, rounded to nearest, ties to even */
   void (*widen[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
   void (*narrow[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);

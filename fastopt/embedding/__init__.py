@@ -1,5 +1,6 @@
 """Look-ups of table rows by id, single and in bags."""
 
+from fastopt.embedding.dot import embedding_dot
 from fastopt.embedding.lookup import embedding_lookup
 from fastopt.embedding.pooled import embedding_lookup_sparse
 from fastopt.embedding.ragged import RaggedIds
@@ -7,6 +8,7 @@ from fastopt.embedding.safe import safe_embedding_lookup_sparse
 
 __all__ = [
     "RaggedIds",
+    "embedding_dot",
     "embedding_lookup",
     "embedding_lookup_sparse",
     "safe_embedding_lookup_sparse",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastopt._kernels._aggregate import add_n, sum_of_squares
+from fastopt._kernels._dots import row_dots
 from fastopt._kernels._grouping import Grouping
 from fastopt._kernels._rows import gather, pooled_gather, scatter_add
 from tests.kernels.support import CASES, Slices, apply, kernel_of, state, takes, threads
@@ -80,7 +81,9 @@ def digests() -> dict[str, str]:
             digest.update(values.tobytes())
             scatter_add(table, ids, values)
             sums, unique = Grouping(ids, 2000).sum_rows(values)
-            digest.update(b"".join(a.tobytes() for a in (pooled, table, sums, unique)))
+            dots = np.empty(30_000, dtype)
+            row_dots(pooled, np.ascontiguousarray(ids[::10]), table, ids, dots)
+            digest.update(b"".join(a.tobytes() for a in (pooled, table, sums, unique, dots)))
     found["sums"] = digest.hexdigest()
     return found
 

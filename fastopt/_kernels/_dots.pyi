@@ -1,0 +1,9 @@
+import numpy as np
+
+def row_dots(
+    first: np.ndarray,
+    ids: np.ndarray,
+    second: np.ndarray,
+    others: np.ndarray,
+    out: np.ndarray,
+) -> None: ...

@@ -1,0 +1,118 @@
+# cython: language_level=3
+# distutils: language = c++
+"""Inner products of rows of two tables.
+
+Arrays are C-contiguous, aligned and of native byte order, float32 or float64: this is checked, as
+are shapes and row numbers, so that nothing is read or written out of bounds.
+"""
+
+from libc.stdint cimport int64_t
+from libcpp cimport bool as cbool
+
+import numpy as np
+
+cimport numpy as cnp
+
+from ._dispatch cimport functions
+from ._pool cimport num_threads, parallel_for, task_fn
+from ._typedefs cimport run_table
+
+cnp.import_array()
+
+cdef extern from "dots.hpp" namespace "fastopt" nogil:
+    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
+
+    ctypedef struct BadPair:
+        int64_t id
+        int64_t other
+
+    BadPair c_row_dots "fastopt::row_dots"(
+        const void* first, int64_t first_rows, const void* second, int64_t second_rows,
+        int64_t width, int type, const void* ids, cbool ids_wide, const void* others,
+        cbool others_wide, int64_t n, int64_t per_row, void* out, const run_table* functions,
+        parallel_fn parallel, int threads,
+    ) noexcept
+
+
+cdef int check(object array, str name) except -1:
+    if type(array) is not np.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
+        raise TypeError(f"{name} must be an aligned C-contiguous array of native byte order")
+    return 0
+
+
+cdef int check_ids(object ids, str name) except -1:
+    check(ids, name)
+    if ids.ndim != 1 or (ids.dtype != np.int32 and ids.dtype != np.int64):
+        raise ValueError(
+            f"{name} must be int32 or int64 with one axis, not {ids.dtype} {ids.shape}"
+        )
+    return 0
+
+
+def row_dots(first, ids, second, others, out):
+    """Multiply rows: ``out[i, k] = sum(first[ids[i]] * second[others[i, k]])``.
+
+    Parameters
+    ----------
+    first : ndarray, shape (R, ...), float32 or float64
+        A table.
+    ids : ndarray, shape (n,), int32 or int64
+        Row numbers.
+    second : ndarray, shape (S, ...)
+        A table of the dtype of `first`, with rows of the same shape.
+    others : ndarray, shape (n * k,), int32 or int64
+        Row numbers, k for each of `ids`.
+    out : ndarray, shape (n * k,)
+        Of the dtype of `first`; overlaps nothing else.
+
+    Raises
+    ------
+    IndexError
+        If a row number is out of range; `out` is unspecified then.
+    """
+    check(first, "first")
+    check(second, "second")
+    check(out, "out")
+    check_ids(ids, "ids")
+    check_ids(others, "others")
+    if first.dtype != np.float32 and first.dtype != np.float64:
+        raise TypeError(f"first must be float32 or float64, not {first.dtype}")
+    if first.ndim == 0 or first.shape[1:] != second.shape[1:] or first.dtype != second.dtype:
+        raise ValueError(
+            f"tables must have rows alike, not {first.dtype} {first.shape} and {second.dtype} "
+            f"{second.shape}"
+        )
+    cdef int64_t n = ids.shape[0], total = others.shape[0], width = 1, size
+    if total % max(n, 1) or (n == 0 and total):
+        raise ValueError(f"{total} others cannot be shared among {n} ids")
+    if out.shape != (total,) or out.dtype != first.dtype or not out.flags.writeable:
+        raise ValueError(
+            f"out must be writable, {first.dtype} and of shape {(total,)}, not {out.dtype} "
+            f"{out.shape}"
+        )
+    if n == 0 or total == 0:
+        return
+    for size in first.shape[1:]:
+        width *= size
+    cdef int type_ = 0 if first.dtype == np.float32 else 1, threads = num_threads()
+    cdef int64_t first_rows = first.shape[0], second_rows = second.shape[0], per_row = total // n
+    cdef cbool ids_wide = ids.dtype.itemsize == 8, others_wide = others.dtype.itemsize == 8
+    cdef const void* a = cnp.PyArray_DATA(<cnp.ndarray>first)
+    cdef const void* b = cnp.PyArray_DATA(<cnp.ndarray>second)
+    cdef const void* i = cnp.PyArray_DATA(<cnp.ndarray>ids)
+    cdef const void* j = cnp.PyArray_DATA(<cnp.ndarray>others)
+    cdef void* o = cnp.PyArray_DATA(<cnp.ndarray>out)
+    cdef BadPair bad
+    with nogil:
+        bad = c_row_dots(
+            a, first_rows, b, second_rows, width, type_, i, ids_wide, j, others_wide, n, per_row,
+            o, functions(), <parallel_fn>parallel_for, threads,
+        )
+    if bad.id >= 0:
+        raise IndexError(
+            f"ids[{bad.id}] is {ids[bad.id]}, out of range for {first.shape[0]} rows"
+        )
+    if bad.other >= 0:
+        raise IndexError(
+            f"others[{bad.other}] is {others[bad.other]}, out of range for {second.shape[0]} rows"
+        )
