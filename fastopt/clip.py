@@ -1,13 +1,14 @@
 """Clipping of gradients: dense, sparse, absent, and recorded.
 
 A sparse gradient is clipped as the gradient that it stands for: rows of one index are summed first,
-and what is returned lists every index once. TensorFlow clips the stored rows as they are, so that
-its norm of a gradient depends on how often a row happens to be listed; ``merge_repeated=False``
-gives its numbers.
+and slices that are clipped list every index once. TensorFlow clips the stored rows as they are, so
+that its norm of a gradient depends on how often a row happens to be listed;
+``merge_repeated=False`` gives its numbers.
 
-Sums of squares are taken in float64 and in a fixed order: a norm has the same bits for every number
-of threads, and squares of float32 numbers do not overflow. Where squares of float64 numbers would,
-the norm is computed again from scaled numbers.
+All norms of a list are taken in one pass over it, and all products made in another. Sums of squares
+are accumulated in float64 and in a fixed order: a norm has the same bits for every number of
+threads, and squares of float32 numbers do not overflow. Where squares of float64 numbers would, the
+norm is computed again from scaled numbers.
 
 Gradients of bfloat16 are computed, and come back, in float32, which holds them exactly.
 """
@@ -21,18 +22,21 @@ from typing import Any
 import numpy as np
 
 from fastopt._arrays import contiguous, shown
-from fastopt._kernels._aggregate import sum_of_squares
-from fastopt._scaling import times
+from fastopt._kernels import _lists
+from fastopt._scaling import fits_normally, times, times_all
 from fastopt._validate import Real
 from fastopt.autodiff import Differentiable, defvjp, defvjp_argnums, primitive
 from fastopt.conversion import as_gradient
 from fastopt.indexed_slices import IndexedSlices
+from fastopt.step_memory import step_memory
 
 Array = np.ndarray[Any, Any]
 Gradient = Array | IndexedSlices
 
 # Below this a sum of squares may have lost terms to the subnormal range of float64.
 _TINY_SQUARES = 2.0**-960
+
+_WHOLE = (np.dtype(np.float32), np.dtype(np.float64))  # whose sums are not rounded to 16 bits
 
 
 def clip_by_value(
@@ -84,11 +88,13 @@ def clip_by_value(
     if isinstance(t, np.ndarray | np.generic) and t.dtype.kind in "iu":
         read: Any = np.asarray(t)  # integers stay integers here: nothing is computed
     else:
-        read = _read(t, "t", merge_repeated)
+        read = _read(t, "t")
     values = _values(read)
     low = _bound("clip_value_min", clip_value_min, values.dtype, values.shape)
     high = _bound("clip_value_max", clip_value_max, values.dtype, values.shape)
-    return _like(read, np.maximum(np.minimum(values, high), low))
+    if merge_repeated and _repeats(read):
+        read = read.coalesce()
+    return _like(read, _bounded(_values(read), low, high))
 
 
 def clip_by_norm(
@@ -146,9 +152,13 @@ def clip_by_norm(
     limit = max(_number("clip_by_norm", "clip_norm", clip_norm), 0.0)
     if isinstance(t, Differentiable):
         return _recorded_by_norm(_floating(t), limit, _axes(axes, t.ndim))
-    read = _read(t, "t", merge_repeated)
-    values = _values(read)
-    return _like(read, _by_norm(values, limit, _axes(axes, values.ndim)))
+    read = _read(t, "t")
+    positions = _axes(axes, _values(read).ndim)
+    if positions is None:
+        return _by_norm_of(read, limit, merge_repeated)
+    if merge_repeated and _repeats(read):
+        read = read.coalesce()
+    return _like(read, _by_norms(_values(read), limit, positions))
 
 
 def clip_by_average_norm(
@@ -194,9 +204,11 @@ def clip_by_average_norm(
         limit = math.inf
     if isinstance(t, Differentiable):
         return _recorded_by_norm(_floating(t), limit * max(t.size, 1), None)
-    read = _read(t, "t", merge_repeated)
-    values = _values(read)
-    return _like(read, _by_norm(values, limit * max(values.size, 1), None))
+    read = _read(t, "t")
+    size = _values(read).size
+    if merge_repeated and isinstance(read, IndexedSlices) and size:
+        size = size // len(read) * read.grouping(read._known_rows()).n_unique
+    return _by_norm_of(read, limit * max(size, 1), merge_repeated)
 
 
 def global_norm(t_list: Any, name: str | None = None, *, merge_repeated: bool = True) -> Any:
@@ -228,7 +240,7 @@ def global_norm(t_list: Any, name: str | None = None, *, merge_repeated: bool = 
     >>> fo.clip.global_norm([[3.0], None, fo.IndexedSlices([[2.0], [2.0]], [5, 5])])
     5.0
     """
-    return _norm_of_all(_read_list(t_list, merge_repeated))
+    return _norm_of_all(_read_list(t_list), merge_repeated)
 
 
 def clip_by_global_norm(
@@ -288,9 +300,8 @@ def clip_by_global_norm(
     limit = _number("clip_by_global_norm", "clip_norm", clip_norm)
     if limit < 0.0:
         limit = math.inf
-    # With a norm that is given nothing is squared, and scaling needs no sums.
-    entries = _read_list(t_list, merge_repeated and use_norm is None)
-    norm = _norm_of_all(entries) if use_norm is None else _given_norm(use_norm)
+    entries = _read_list(t_list)
+    norm = _norm_of_all(entries, merge_repeated) if use_norm is None else _given_norm(use_norm)
     value = float(norm)
     if not math.isfinite(value):
         factor: Any = math.nan
@@ -298,7 +309,8 @@ def clip_by_global_norm(
         factor = limit / norm
     else:
         return entries, norm
-    return [None if entry is None else _scaled(entry, factor) for entry in entries], norm
+    # With a norm that is given nothing is squared, and scaling needs no sums.
+    return _all_scaled(entries, factor, merge_repeated and use_norm is None), norm
 
 
 # ---------------------------------------------------------------------- arguments
@@ -324,25 +336,24 @@ def _floating(t: Differentiable) -> Differentiable:
     return t
 
 
-def _read(t: Any, name: str, merge_repeated: bool) -> Gradient:
+def _read(t: Any, name: str) -> Any:
     gradient = as_gradient(t, name=name)
     if gradient is None:
         raise TypeError(f"{name} must be an array or IndexedSlices, got None")
-    if merge_repeated and isinstance(gradient, IndexedSlices):
-        if gradient.grouping(gradient._known_rows()).n_unique < len(gradient):
-            return gradient.coalesce()
     return gradient
 
 
-def _read_list(t_list: Any, merge_repeated: bool) -> list[Any]:
+def _read_list(t_list: Any) -> list[Any]:
     if not isinstance(t_list, Sequence) or isinstance(t_list, str | bytes):
         raise TypeError(f"t_list must be a sequence of gradients, got {shown(t_list)}")
+    if _lists.all_fit(given := list(t_list)):  # as nearly all lists of dense gradients do
+        return given
     entries: list[Any] = []
-    for i, t in enumerate(t_list):
+    for i, t in enumerate(given):
         if isinstance(t, Differentiable):
             entries.append(_floating(t))
         else:
-            entries.append(None if t is None else _read(t, f"t_list[{i}]", merge_repeated))
+            entries.append(None if t is None else _read(t, f"t_list[{i}]"))
     return entries
 
 
@@ -385,18 +396,62 @@ def _like(gradient: Gradient, values: Array) -> Gradient:
     return values
 
 
-def _norm(values: Array) -> float:
-    """Return the Euclidean norm of all elements."""
-    if values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
-    values = contiguous(values)
-    squares = sum_of_squares(values)
-    if squares > _TINY_SQUARES and math.isfinite(squares) or not values.size:
+def _repeats(gradient: Any) -> bool:
+    """Say whether these are slices that list an index more than once."""
+    if not isinstance(gradient, IndexedSlices):
+        return False
+    return gradient.grouping(gradient._known_rows()).n_unique < len(gradient)
+
+
+def _bounded(values: Array, low: Array, high: Array) -> Array:
+    if _lists.fits(values) and low.ndim == high.ndim == 0:
+        lowest, highest = float(low), float(high)
+        if lowest == lowest and highest == highest:  # NumPy knows what to do with NaN
+            with step_memory():
+                return _lists.bounded(values, lowest, highest)
+    return np.asarray(np.maximum(np.minimum(values, high), low))
+
+
+def _norm(parts: Sequence[Gradient], merge_repeated: bool) -> float:
+    """Return the Euclidean norm of gradients taken as one."""
+    plain: list[Any] = list(parts)
+    squares = 0.0
+    if not _lists.all_fit(plain):
+        plain = []
+        for part in parts:
+            values = _kernel_array(_values(part))
+            if merge_repeated and isinstance(part, IndexedSlices) and _repeats(part):
+                if part.dtype in _WHOLE:
+                    squares += part.grouping(part._known_rows()).squares_of_sums(values)
+                    continue
+                values = _kernel_array(part.coalesce().values)  # sums are rounded, then squared
+            plain.append(values)
+    squares += _lists.sum_of_squares(plain)
+    if _TINY_SQUARES < squares < math.inf:
         return math.sqrt(squares)
-    top = float(max(values.max(), -values.min()))
-    if top == 0.0 or not math.isfinite(top):
+    if merge_repeated:
+        parts = [part.coalesce() if isinstance(part, IndexedSlices) else part for part in parts]
+    return _extreme_norm([_kernel_array(_values(part)) for part in parts])
+
+
+def _extreme_norm(arrays: list[Array]) -> float:
+    """Return the norm of numbers whose squares float64 may not hold."""
+    tops = _lists.largest(arrays)
+    if any(math.isnan(top) for top in tops):
+        return math.nan
+    top = max(tops, default=0.0)
+    if top == 0.0 or top == math.inf:
         return top
-    return top * math.sqrt(sum_of_squares(values.astype(np.float64) / top))
+    return top * math.sqrt(_lists.sum_of_squares([a.astype(np.float64) / top for a in arrays]))
+
+
+def _kernel_array(values: Array) -> Array:
+    """Return the numbers as kernels take them: of extended precision in float64."""
+    if _lists.fits(values):
+        return values
+    if values.dtype not in (np.float16, np.float32, np.float64):
+        values = values.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
+    return contiguous(np.asarray(values))
 
 
 def _norms(values: Array, axes: tuple[int, ...]) -> Array:
@@ -409,27 +464,26 @@ def _norms(values: Array, axes: tuple[int, ...]) -> Array:
     return norms
 
 
-def _combined(norms: list[float]) -> float:
-    """Return the norm of parts whose norms are known."""
-    if any(math.isnan(norm) for norm in norms):  # which hypot would hide behind an infinity
-        return math.nan
-    return math.hypot(*norms)
+def _norm_of_all(entries: Sequence[Any], merge_repeated: bool) -> Any:
+    parts = [entry for entry in entries if entry is not None]
+    if _lists.all_fit(parts) or not any(isinstance(part, Differentiable) for part in parts):
+        return _norm(parts, merge_repeated)
+    if merge_repeated:
+        parts = [part.coalesce() if _repeats(part) else part for part in parts]
+    return _recorded_norm(*(_values(part) for part in parts))
 
 
-def _norm_of_all(entries: Sequence[Any]) -> Any:
-    parts = [_values(entry) for entry in entries if entry is not None]
-    if any(isinstance(part, Differentiable) for part in parts):
-        return _recorded_norm(*parts)
-    return _combined([_norm(part) for part in parts])
+def _by_norm_of(gradient: Gradient, limit: float, merge_repeated: bool) -> Gradient:
+    """Return a gradient, scaled down if its norm exceeds `limit`; itself if not."""
+    norm = _norm([gradient], merge_repeated)
+    if norm <= limit:
+        return gradient
+    (scaled,) = _all_scaled([gradient], limit / norm if norm > limit else math.nan, merge_repeated)
+    return scaled
 
 
-def _by_norm(values: Array, limit: float, axes: tuple[int, ...] | None) -> Array:
-    """Return the values, scaled down where a norm exceeds `limit`; themselves if none does."""
-    if axes is None:
-        norm = _norm(values)
-        if norm <= limit:
-            return values
-        return times(values, limit / norm if norm > limit else math.nan)
+def _by_norms(values: Array, limit: float, axes: tuple[int, ...]) -> Array:
+    """Return the values, scaled down where a norm over `axes` exceeds `limit`."""
     norms = _norms(values, axes)
     over = norms > limit
     if np.all(norms <= limit):
@@ -438,12 +492,37 @@ def _by_norm(values: Array, limit: float, axes: tuple[int, ...] | None) -> Array
     return times(values, np.where(over | np.isnan(norms), factors, 1.0))
 
 
-def _scaled(entry: Any, factor: Any) -> Any:
-    if isinstance(entry, Differentiable) or (
-        isinstance(factor, Differentiable) and not isinstance(entry, IndexedSlices)
-    ):
-        return _recorded_times(entry, factor)
-    return _like(entry, times(_values(entry), float(factor)))
+def _all_scaled(entries: Sequence[Any], factor: Any, merge_repeated: bool) -> list[Any]:
+    """Return the products of the entries and a factor; all of dense ones in one pass."""
+    scaled = list(entries)
+    if type(factor) is float and _lists.all_fit(scaled):
+        products = iter(times_all([entry for entry in scaled if entry is not None], factor))
+        return [None if entry is None else next(products) for entry in scaled]
+    plain: list[int] = []
+    for k, entry in enumerate(entries):
+        if entry is None:
+            continue
+        if isinstance(entry, Differentiable) or (
+            isinstance(factor, Differentiable) and not isinstance(entry, IndexedSlices)
+        ):
+            scaled[k] = _recorded_times(entry, factor)
+        elif merge_repeated and isinstance(entry, IndexedSlices) and _repeats(entry):
+            scaled[k] = _merged_times(entry, float(factor))
+        else:
+            plain.append(k)
+    if plain:
+        values = times_all([_values(entries[k]) for k in plain], float(factor))
+        for k, product in zip(plain, values, strict=True):
+            scaled[k] = _like(entries[k], product)
+    return scaled
+
+
+def _merged_times(slices: IndexedSlices, factor: float) -> IndexedSlices:
+    """Return slices times a number, each index once."""
+    if slices.dtype in _WHOLE and fits_normally(factor, slices.dtype):
+        return slices._coalesced_times(factor)
+    merged = slices.coalesce()
+    return merged._with_values(times(merged.values, factor))
 
 
 # ---------------------------------------------------------------------- recorded tensors
@@ -451,13 +530,16 @@ def _scaled(entry: Any, factor: Any) -> Any:
 
 @primitive
 def _recorded_by_norm(x: Array, limit: float, axes: tuple[int, ...] | None) -> Array:
-    return _by_norm(x, limit, axes)
+    values = np.asarray(x)
+    return np.asarray(
+        _by_norm_of(values, limit, False) if axes is None else _by_norms(values, limit, axes)
+    )
 
 
 @primitive
 def _recorded_norm(*parts: Array) -> Array:
     # float64 as the plain norm is, so that it does not overflow where the parts do not.
-    return np.asarray(_combined([_norm(part) for part in parts]))
+    return np.asarray(_norm(parts, False))
 
 
 @primitive

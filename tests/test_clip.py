@@ -218,6 +218,25 @@ def test_global_norm_merges_repeated_rows() -> None:
     assert global_norm([cancelled]) == 0.0
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("limit", [0.7, 1e-42])
+def test_merged_rows_are_scaled_as_if_they_were_merged_first(dtype: str, limit: float) -> None:
+    rng = np.random.default_rng(2)
+    s = IndexedSlices(rng.normal(size=(300, 5)).astype(dtype), rng.integers(0, 90, 300), (90, 5))
+    merged = s.coalesce()
+    plain_norm = global_norm([merged])
+    (clipped, again), norm = clip_by_global_norm([s, s], limit)
+    assert norm == pytest.approx(plain_norm * math.sqrt(2.0), rel=1e-14)
+    assert clipped.dtype == dtype
+    np.testing.assert_array_equal(clipped.indices, merged.indices)
+    expected = [np.asarray(row, dtype) for row in (merged.values.astype(float) * (limit / norm))]
+    eps = 2 * np.finfo(dtype).eps
+    tiny = float(np.finfo(dtype).smallest_subnormal)
+    np.testing.assert_allclose(clipped.values, expected, rtol=eps, atol=tiny)
+    np.testing.assert_array_equal(again.values, clipped.values)
+    assert clip_by_norm(s, 1e4) is s  # repeated rows stay where nothing has to be scaled
+
+
 def test_global_norm_errors() -> None:
     for bad in ("text", (x for x in [X]), X, 3, None, {1: X}):
         with pytest.raises(TypeError, match="t_list must be a sequence of gradients"):

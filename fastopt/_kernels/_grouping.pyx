@@ -6,6 +6,7 @@ Arrays are C-contiguous and of native byte order; that indices are in range is c
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libcpp cimport bool as cbool
 
 import numpy as np
@@ -36,7 +37,15 @@ cdef extern from "rows.hpp" namespace "fastopt" nogil:
     void sum_groups(
         const int64_t* positions, const int64_t* starts, const int64_t* order, int64_t n_groups,
         int64_t n, const void* values, int64_t width, int type, void* out,
-        const run_table* functions, parallel_fn parallel, int threads,
+        double factor, const run_table* functions, parallel_fn parallel, int threads,
+    ) noexcept
+
+cdef extern from "group_squares.hpp" namespace "fastopt" nogil:
+    int64_t groups_of_task(int64_t row_size) noexcept
+    double squares_of_groups(
+        const int64_t* positions, const int64_t* starts, int64_t n_groups, int64_t n,
+        const void* values, int64_t width, int type, double* partial, const run_table* functions,
+        parallel_fn parallel, int threads,
     ) noexcept
 
 ctypedef fused index_t:
@@ -202,7 +211,51 @@ cdef class Grouping:
         """
         return self.positions, self.starts, self.by_appearance()
 
-    def sum_rows(self, values, bint sort=False):
+    def squares_of_sums(self, values):
+        """Return the sum of the squares of what `sum_rows` returns, without making that.
+
+        Parameters
+        ----------
+        values : ndarray, shape (n, ...), float32 or float64
+            One row for each look-up.
+
+        Returns
+        -------
+        float
+            Accumulated in float64 in a fixed order.
+        """
+        cdef cnp.ndarray array = self.rows_of(values)
+        cdef int type = 0 if values.dtype == np.float32 else 1
+        cdef int64_t width = cnp.PyArray_SIZE(array) // self.n if self.n else 0
+        cdef const int64_t* positions = <const int64_t*>cnp.PyArray_DATA(self.positions)
+        cdef const int64_t* starts = <const int64_t*>cnp.PyArray_DATA(self.starts)
+        cdef const void* data = cnp.PyArray_DATA(array)
+        cdef Py_ssize_t chunk = groups_of_task(width * (4 if type == 0 else 8))
+        cdef double* partial
+        cdef double total
+        cdef int threads = num_threads()
+        if values.dtype != np.float32 and values.dtype != np.float64:
+            raise TypeError(f"values must be float32 or float64, not {values.dtype}")
+        partial = <double*>malloc(sizeof(double) * (self.n_unique // chunk + 1))
+        if partial == NULL:
+            raise MemoryError(f"no memory to sum {self.n_unique} rows")
+        with nogil:
+            total = squares_of_groups(
+                positions, starts, self.n_unique, self.n, data, width, type, partial, functions(),
+                <parallel_fn>parallel_for, threads,
+            )
+            free(partial)
+        return total
+
+    cdef cnp.ndarray rows_of(self, object values):
+        if not isinstance(values, np.ndarray) or values.ndim == 0 or values.shape[0] != self.n:
+            raise ValueError(
+                f"values must have one row for each of {self.n} indices, "
+                f"not shape {np.shape(values)}"
+            )
+        return np.ascontiguousarray(values)
+
+    def sum_rows(self, values, bint sort=False, double factor=1.0):
         """Sum the rows of ``values`` that share an index, in order of arrival.
 
         Parameters
@@ -211,6 +264,8 @@ cdef class Grouping:
             One row for each look-up.
         sort : bool
             Order the result by index, and not by first appearance.
+        factor : float
+            What the sums are multiplied by, in the dtype of ``values``.
 
         Returns
         -------
@@ -229,15 +284,11 @@ cdef class Grouping:
         cdef int64_t width
         cdef const void* data
         cdef void* result
-        if not isinstance(values, np.ndarray) or values.ndim == 0 or values.shape[0] != self.n:
-            raise ValueError(
-                f"values must have one row for each of {self.n} indices, "
-                f"not shape {np.shape(values)}"
-            )
+        array = self.rows_of(values)
         unique = self.unique_sorted() if sort else self.unique_in_order()
         if values.dtype != np.float32 and values.dtype != np.float64:
-            return self._sum_any(values, sort), unique
-        array = np.ascontiguousarray(values)
+            out = self._sum_any(values, sort)
+            return out if factor == 1.0 else out * values.dtype.type(factor), unique
         out = np.empty((self.n_unique, *values.shape[1:]), values.dtype)
         if not sort:
             order = self.by_appearance()
@@ -249,7 +300,7 @@ cdef class Grouping:
         with nogil:
             sum_groups(
                 positions, starts, order_p, self.n_unique, self.n, data, width, type, result,
-                functions(), <parallel_fn>parallel_for, threads,
+                factor, functions(), <parallel_fn>parallel_for, threads,
             )
         return out, unique
 

@@ -63,6 +63,13 @@ cdef extern from "table.h" nogil:
         ) noexcept nogil
         double (*squares[2])(const void* a, Py_ssize_t n) noexcept nogil
         double (*dot[2])(const void* a, const void* b, Py_ssize_t n) noexcept nogil
+        double (*largest[2])(const void* a, Py_ssize_t n) noexcept nogil
+        void (*times[2])(void* out, const void* a, double c, Py_ssize_t n) noexcept nogil
+        void (*times_once[2])(void* out, const void* a, double c, Py_ssize_t n) noexcept nogil
+        void (*bounded[2])(
+            void* out, const void* a, double low, double high, Py_ssize_t n
+        ) noexcept nogil
+        void (*follow[2])(void* average, const void* a, double share, Py_ssize_t n) noexcept nogil
         void (*widen[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
         void (*narrow[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
         void (*narrow_random[2])(

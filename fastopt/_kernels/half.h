@@ -6,6 +6,7 @@
    subnormal is made or read on the way, which would be slow. */
 #pragma once
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,15 @@ static inline float float_of_bits(uint32_t bits) {
   } u;
   u.bits = bits;
   return u.value;
+}
+
+/* x in float32, rounded to odd where it is inexact: rounding that to 16 bits is rounding x. */
+static inline float odd_float(double x) {
+  const float nearest = (float)x;
+  const double back = (double)nearest;
+  const uint32_t bits = bits_of_float(nearest);
+  const uint32_t toward_zero = bits - (uint32_t)(fabs(back) > fabs(x));
+  return float_of_bits(toward_zero | (uint32_t)(back != x));
 }
 
 /* 1 sign bit, 5 bits of exponent (bias 15), 10 of fraction. */

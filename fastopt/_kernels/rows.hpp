@@ -323,7 +323,7 @@ inline std::int64_t scatter_add(void* table, std::int64_t n_rows, std::int64_t w
   return Grouper::kFine;
 }
 
-// out[s] = sum of values[positions[k]] over the k of a group, in order.
+// out[s] = factor * sum of values[positions[k]] over the k of a group, in order.
 struct SumGroups {
   const std::int64_t* positions;
   const std::int64_t* starts;
@@ -331,6 +331,8 @@ struct SumGroups {
   const char* values;
   char* out;
   std::int64_t n_groups, chunk;
+  double factor;
+  void (*scale)(void*, double, std::ptrdiff_t);
   const RowAdder& adder;
 
   static void task(void* self, std::ptrdiff_t t) noexcept {
@@ -343,18 +345,19 @@ struct SumGroups {
       for (std::int64_t k = g.starts[group] + 1; k < g.starts[group + 1]; ++k) {
         g.adder.add(sum, g.values + g.positions[k] * size);
       }
+      if (g.factor != 1.0) g.scale(sum, g.factor, g.adder.width);
     }
   }
 };
 
 inline void sum_groups(const std::int64_t* positions, const std::int64_t* starts,
                        const std::int64_t* order, std::int64_t n_groups, std::int64_t n,
-                       const void* values, std::int64_t width, int type, void* out,
+                       const void* values, std::int64_t width, int type, void* out, double factor,
                        const run_table* functions, parallel_fn parallel, int threads) noexcept {
   const RowAdder adder(type, width, functions);
   const std::int64_t bytes = n * adder.row_size();
   SumGroups g{positions, starts, order, static_cast<const char*>(values), static_cast<char*>(out),
-              n_groups,  0,      adder};
+              n_groups,  0,      factor, functions->scale[type], adder};
   g.chunk = std::max<std::int64_t>(1, kTaskBytes / std::max<std::int64_t>(1, adder.row_size()));
   parallel(SumGroups::task, &g, (n_groups + g.chunk - 1) / g.chunk,
            bytes < kAloneBytes ? 1 : threads);

@@ -96,6 +96,16 @@ typedef struct {
   double (*squares[FASTOPT_N_TYPES])(const void* a, ptrdiff_t n);
   /* inner product in the type, in an order that depends on n alone */
   double (*dot[FASTOPT_N_TYPES])(const void* a, const void* b, ptrdiff_t n);
+  /* the largest magnitude; infinity counts as more than any number, NaN as more than that */
+  double (*largest[FASTOPT_N_TYPES])(const void* a, ptrdiff_t n);
+  /* out = a * c, with c in the type of the elements */
+  void (*times[FASTOPT_N_TYPES])(void* out, const void* a, double c, ptrdiff_t n);
+  /* out = a * c, computed in float64; 0: float32, 1: float16 */
+  void (*times_once[2])(void* out, const void* a, double c, ptrdiff_t n);
+  /* out = max(min(a, high), low); NaN stays */
+  void (*bounded[FASTOPT_N_TYPES])(void* out, const void* a, double low, double high, ptrdiff_t n);
+  /* average = average - (average - a) * share */
+  void (*follow[FASTOPT_N_TYPES])(void* average, const void* a, double share, ptrdiff_t n);
   /* 16 bits to float32 and back, rounded to nearest, ties to even */
   void (*widen[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
   void (*narrow[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);

@@ -13,6 +13,9 @@ __all__ = ["AggregationMethod"]
 
 Array = np.ndarray[Any, Any]
 
+# Elements from which on the kernel, which has threads, adds two arrays sooner than NumPy.
+_MANY = 1 << 16
+
 
 class AggregationMethod:
     """How the gradient terms of one tensor are summed.
@@ -159,8 +162,8 @@ def add_n(terms: list[Any], owned: list[bool]) -> Any:
         for term in terms[1:]:
             total = total + term
         return total
-    if len(terms) > 2 and _kernel_fits(*terms):
-        total = np.empty(first.shape, first.dtype)
+    if (len(terms) > 2 or first.size >= _MANY) and _kernel_fits(*terms):
+        total = first if owned[0] and len(terms) == 2 else np.empty(first.shape, first.dtype)
         _aggregate.add_n(terms, total)
         return total
     total = np.add(first, terms[1], out=first if owned[0] else None)

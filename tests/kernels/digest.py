@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fastopt._kernels import _lists
 from fastopt._kernels._aggregate import add_n, sum_of_squares
 from fastopt._kernels._dots import row_dots
 from fastopt._kernels._grouping import Grouping
@@ -80,11 +81,25 @@ def digests() -> dict[str, str]:
             gather(table, ids, values)
             digest.update(values.tobytes())
             scatter_add(table, ids, values)
-            sums, unique = Grouping(ids, 2000).sum_rows(values)
             dots = np.empty(30_000, dtype)
             row_dots(pooled, np.ascontiguousarray(ids[::10]), table, ids, dots)
+            grouping = Grouping(ids, 2000)
+            sums, unique = grouping.sum_rows(values)
+            digest.update(repr(grouping.squares_of_sums(values)).encode())
             digest.update(b"".join(a.tobytes() for a in (pooled, table, sums, unique, dots)))
     found["sums"] = digest.hexdigest()
+    digest = hashlib.sha256()
+    rng = np.random.default_rng(8)
+    arrays = [rng.normal(size=40_003).astype(t) for t in (np.float16, np.float32, np.float64)]
+    made = [*_lists.times(arrays, 0.3), *_lists.times(arrays, 1e-42)]
+    for widen in (False, True):
+        made += _lists.unscaled(arrays, 0.3, widen)[0]
+    made += [_lists.bounded(array, -0.5, 0.7) for array in arrays]
+    averages = [array.astype(np.float32) for array in arrays[:2]] + [arrays[2].copy()]
+    _lists.follow(averages, arrays[::-1][2:] + arrays[1:], 0.1)
+    digest.update(b"".join(a.tobytes() for a in made + averages))
+    digest.update(repr((_lists.sum_of_squares(arrays), _lists.largest(arrays))).encode())
+    found["lists"] = digest.hexdigest()
     return found
 
 
