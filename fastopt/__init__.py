@@ -95,7 +95,9 @@ from fastopt.optimizers import (
     ProximalGradientDescentOptimizer,
     RMSPropOptimizer,
     RowWiseAdagradOptimizer,
+    count_zero_rows,
     decouple,
+    prune_zero_rows,
     zero_rows,
 )
 from fastopt.sparse_product import sparse_matmul
@@ -193,5 +195,7 @@ __all__ = [
     "stop_gradient",
     "threads",
     "trainable_variables",
+    "count_zero_rows",
+    "prune_zero_rows",
     "zero_rows",
 ]

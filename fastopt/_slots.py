@@ -14,11 +14,13 @@ import copy
 import threading
 import weakref
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fastopt._arrays import shown
+from fastopt._kernels import _memory
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import executing_eagerly
 from fastopt.graph import Graph, get_default_graph
@@ -265,6 +267,33 @@ class SlotKeeper:
                 named[var] = slot
                 self._note(named, var, slot)
             return slot
+
+    def _rows_of_slots(self, var: Variable, rows: Array) -> dict[str, tuple[str, Array]]:
+        """Return what the slots of a variable hold about some of its rows.
+
+        Returns
+        -------
+        dict
+            By the name of the slot: what stands for the optimizer in the slot's own name, and the
+            rows; of a slot without rows all of it.
+        """
+        found: dict[str, tuple[str, Array]] = {}
+        for slot_name, named in self._slots.items():
+            slot = named.get(var)
+            if slot is not None:
+                has_rows = slot.shape[:1] == var.shape[:1]
+                shape = (rows.size, *slot.shape[1:]) if has_rows else slot.shape
+                part = _memory.empty(shape, slot.dtype, len(found) + 1)
+                part[...] = slot._read()[rows] if has_rows else slot._read()
+                found[slot_name] = slot.name.removeprefix(f"{var.name}/"), part
+        return found
+
+    def _move_slots(self, var: Variable, to: Variable, rows: dict[str, tuple[str, Array]]) -> None:
+        """Give a variable what `_rows_of_slots` has found; the other one has no slots any more."""
+        with self._state_lock:
+            for slot_name, (op_name, value) in rows.items():
+                self._slot(to, slot_name, op_name, partial(np.asarray, value))
+                self._slots[slot_name].pop(var, None)
 
     def _slots_of(self, variables: Sequence[Variable]) -> list[Variable]:
         """Return the slots that these variables have."""

@@ -151,6 +151,9 @@ class GradientAccumulation(OptimizerWrapper):
         with context_set_to(None):
             return self.flush(global_step, name[0] if isinstance(name, PerReplica) else name)
 
+    def _has_collected(self, var: Variable) -> bool:
+        return var in self._sums
+
     def get_slot(self, var: Variable, name: str) -> Variable | None:
         """Return the wrapped optimizer's slot."""
         return self._optimizer.get_slot(var, name)

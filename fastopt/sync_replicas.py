@@ -255,6 +255,10 @@ class SyncReplicasOptimizer(OptimizerWrapper):
         """Return the wrapped optimizer's slot names."""
         return self._optimizer.get_slot_names()
 
+    def _has_collected(self, var: Variable) -> bool:
+        # What workers have begun with a variable they go on with.
+        return any(each is var for each, _ in self._entries)
+
     # ------------------------------------------------------------------ the course of a call
 
     def _read(self, pairs: list[Any]) -> list[tuple[Any, Any]]:

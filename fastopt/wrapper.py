@@ -71,6 +71,10 @@ class OptimizerWrapper(Optimizer):
         # What the environment asks for is asked of the wrapped optimizer.
         return None
 
+    def _has_collected(self, var: Variable) -> bool:
+        """Say whether there are gradients of a variable that have not been applied."""
+        return False
+
     def _refuse(self, *args: Any) -> NoReturn:
         raise RuntimeError(
             f"{type(self).__name__} updates nothing itself; the wrapped optimizer does"

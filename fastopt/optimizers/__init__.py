@@ -9,12 +9,13 @@ from fastopt.optimizers.adamw import AdamWOptimizer
 from fastopt.optimizers.decoupled import decouple
 from fastopt.optimizers.ftrl import FtrlOptimizer
 from fastopt.optimizers.gradient_descent import GradientDescentOptimizer
-from fastopt.optimizers.group_ftrl import GroupFtrlOptimizer, zero_rows
+from fastopt.optimizers.group_ftrl import GroupFtrlOptimizer
 from fastopt.optimizers.layerwise import LAMBOptimizer, LARSOptimizer
 from fastopt.optimizers.lion import LionOptimizer
 from fastopt.optimizers.momentum import MomentumOptimizer
 from fastopt.optimizers.nadam import NadamOptimizer
 from fastopt.optimizers.proximal import ProximalAdagradOptimizer, ProximalGradientDescentOptimizer
+from fastopt.optimizers.pruning import count_zero_rows, prune_zero_rows, zero_rows
 from fastopt.optimizers.rmsprop import RMSPropOptimizer
 from fastopt.optimizers.rowwise import PartialRowWiseAdamOptimizer, RowWiseAdagradOptimizer
 
@@ -40,5 +41,7 @@ __all__ = [
     "RMSPropOptimizer",
     "RowWiseAdagradOptimizer",
     "decouple",
+    "count_zero_rows",
+    "prune_zero_rows",
     "zero_rows",
 ]

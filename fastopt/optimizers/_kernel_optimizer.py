@@ -233,6 +233,15 @@ class KernelOptimizer(Optimizer):
         self._decay = decay
         self._look_through()
 
+    def _move_slots(self, var: Variable, to: Variable, rows: dict[str, tuple[str, Array]]) -> None:
+        with self._state_lock:
+            super()._move_slots(var, to, rows)
+            if var in self._own:
+                self._own[to] = self._own.pop(var)
+            self._ledgers.pop(var, None)
+            self._plans = Plans()  # those there are know the slots
+            self._look_through()
+
     # ------------------------------------------------------------------ what a rule's class gives
 
     def _rule(self) -> str:

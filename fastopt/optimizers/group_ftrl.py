@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from fastopt._arrays import shown
 from fastopt._validate import Real
 from fastopt.graph import Graph
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
-from fastopt.variable import Variable
 
 
 class GroupFtrlOptimizer(KernelOptimizer):
@@ -32,7 +28,7 @@ class GroupFtrlOptimizer(KernelOptimizer):
     with ``l1 + l21``. The norm is summed in float64, in an order that depends on D alone.
 
     With a sparse gradient only the rows that it lists change, after repeated rows have been summed.
-    `zero_rows` tells which features are of no use.
+    `zero_rows` tells which features are of no use, and `prune_zero_rows` goes on without them.
 
     Parameters
     ----------
@@ -120,47 +116,3 @@ class GroupFtrlOptimizer(KernelOptimizer):
             2.0 * values["l2_regularization_strength"],
             values["l21_regularization_strength"],
         )
-
-
-def zero_rows(var: Variable) -> np.ndarray[Any, Any]:
-    """Return the rows of a table in which every element is zero.
-
-    After training with `GroupFtrlOptimizer` these are the features of no use (and those that were
-    never seen, if the table started from zeros): ``len`` counts them, and ``np.delete(table.value,
-    zero_rows(table), axis=0)`` is the table without them.
-
-    Parameters
-    ----------
-    var : Variable
-        A table, of one axis at least.
-
-    Returns
-    -------
-    ndarray of int64
-        The row numbers, ascending.
-
-    Raises
-    ------
-    TypeError
-        If `var` is not a variable.
-    ValueError
-        If it has no axes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import fastopt as fo
-    >>> table = fo.Variable(np.array([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0]]), name="table")
-    >>> fo.zero_rows(table)
-    array([1])
-    >>> np.delete(table.value, fo.zero_rows(table), axis=0)
-    array([[0., 1.],
-           [2., 0.]])
-    """
-    if not isinstance(var, Variable):
-        raise TypeError(f"zero_rows: var must be a fastopt Variable, got {shown(var)}")
-    if not var.shape:
-        raise ValueError(f"zero_rows: variable {var.name!r} has no rows: its shape is ()")
-    value = var.value
-    used = value.any(axis=tuple(range(1, value.ndim))) if value.ndim > 1 else value != 0
-    return np.flatnonzero(~used)

@@ -138,15 +138,6 @@ def test_rows_of_useless_features_become_zero_and_can_be_pruned() -> None:
     assert right > 0.8 * np.mean(np.argmax(x @ true, axis=1) == labels)
 
 
-def test_zero_rows_refuses() -> None:
-    with pytest.raises(TypeError, match="zero_rows: var must be a fastopt Variable"):
-        fo.zero_rows(np.zeros((3, 2)))
-    with pytest.raises(ValueError, match="'scalar' has no rows"):
-        fo.zero_rows(fo.Variable(0.0, name="scalar"))
-    np.testing.assert_array_equal(fo.zero_rows(fo.Variable([1.0, 0.0, -0.0])), [1, 2])
-    np.testing.assert_array_equal(fo.zero_rows(fo.Variable(np.zeros((2, 0)))), [0, 1])
-
-
 def test_the_length_of_a_lamb_step_is_that_of_the_weights() -> None:
     rng = np.random.default_rng(4)
     for scale in (1e-3, 1.0, 1e3):
