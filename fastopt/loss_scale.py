@@ -21,11 +21,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fastopt._arrays import contiguous, is_bfloat16, shown
-from fastopt._kernels._aggregate import sum_of_squares
+from fastopt._kernels import _lists
 from fastopt._scaling import times
 from fastopt._validate import Constraint, Real, accept_all
 from fastopt.conversion import as_gradient
 from fastopt.indexed_slices import IndexedSlices
+from fastopt.step_memory import step_memory
 from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
@@ -425,11 +426,73 @@ def unscale_gradients(
     TypeError
         If a gradient cannot be one.
     """
+    return unscaled(gradients, scale, dtype, widen=widen)[0]
+
+
+def unscaled(
+    gradients: Iterable[Any],
+    scale: float,
+    dtype: np.dtype[Any] | type | None = None,
+    *,
+    widen: bool = False,
+) -> tuple[list[Gradient | None], bool]:
+    """Return what `unscale_gradients` returns, and whether all of it is finite.
+
+    The two are found out in one pass over the gradients.
+
+    Parameters
+    ----------
+    gradients, scale, dtype, widen
+        As for `unscale_gradients`.
+
+    Returns
+    -------
+    gradients : list of (ndarray, IndexedSlices or None)
+    finite : bool
+        As `all_finite` has it.
+    """
     factor = 1.0 / float(scale)
-    return [
-        None if gradient is None else _unscaled(gradient, factor, dtype, widen)
-        for gradient in gradients
-    ]
+    target = None if dtype is None else np.dtype(dtype)
+    done: list[Gradient | None] = []
+    unknown: list[Gradient] = []  # what has to be looked at once more
+    together: list[tuple[int, Gradient, np.dtype[Any]]] = []
+    for gradient in gradients:
+        done.append(None)
+        if gradient is None:
+            continue
+        read = gradient
+        if not isinstance(read, np.ndarray | IndexedSlices):
+            read = as_gradient(read)
+            assert read is not None
+        half = read.dtype.itemsize < 4
+        wanted = target or (np.dtype(np.float32) if half and widen else read.dtype)
+        if half and isinstance(read, IndexedSlices):
+            read = read.astype(np.float32).coalesce()
+        elif half and read.dtype != np.float16:
+            read = read.astype(np.float32)
+        if isinstance(read, IndexedSlices):
+            read = read._with_values(contiguous(read.values))
+        else:
+            read = contiguous(np.asarray(read))
+        if _lists.fits(_values(read)):
+            together.append((len(done) - 1, read, wanted))
+        else:  # of extended precision
+            alone = _narrowed(_with_values(read, times(_values(read), factor)), wanted)
+            done[-1] = alone
+            unknown.append(alone)
+    wide = widen or (target is not None and target != np.float16)
+    with step_memory():
+        arrays = [_values(read) for _, read, _ in together]
+        products, tops = _lists.unscaled(arrays, factor, wide)
+    finite = True
+    for (k, read, wanted), product, top in zip(together, products, tops, strict=True):
+        result = _narrowed(_with_values(read, product), wanted)
+        done[k] = result
+        if product.dtype == wanted:
+            finite = finite and _is_finite(result, top)
+        else:
+            unknown.append(result)
+    return done, finite and all_finite(unknown)
 
 
 def all_finite(gradients: Any) -> bool:
@@ -452,11 +515,29 @@ def all_finite(gradients: Any) -> bool:
     TypeError
         If a gradient cannot be one.
     """
-    return all(_is_finite(gradient) for gradient in _leaves(gradients))
+    read: list[Gradient] = []
+    for gradient in _leaves(gradients):
+        if not isinstance(gradient, np.ndarray | IndexedSlices):
+            gradient = as_gradient(gradient)
+        values = _values(gradient)
+        if is_bfloat16(values.dtype):
+            gradient = gradient.astype(np.float32)
+        elif values.dtype.kind != "f":  # integers of the caller's: nothing of them is infinite
+            as_gradient(gradient)
+            continue
+        read.append(gradient)
+    arrays = [contiguous(_values(gradient)) for gradient in read]
+    if _lists.all_fit(arrays):
+        return all(map(_is_finite, read, _lists.largest(arrays)))
+    return all(map(_is_finite, read, [float(np.max(np.abs(a), initial=0.0)) for a in arrays]))
 
 
 def apply_if_finite(
-    loss_scale: LossScale, gradients: Any, apply: Callable[[], Any], skip: Callable[[], Any]
+    loss_scale: LossScale,
+    gradients: Any,
+    apply: Callable[[], Any],
+    skip: Callable[[], Any],
+    finite: bool | None = None,
 ) -> Any:
     """Apply gradients if the loss scale agrees, and update it.
 
@@ -470,6 +551,8 @@ def apply_if_finite(
         Unscaled.
     apply, skip : callable
         One of them is called, without arguments.
+    finite : bool, optional
+        Whether all gradients are finite, if that is known.
 
     Returns
     -------
@@ -477,7 +560,7 @@ def apply_if_finite(
         What the function that was called returned.
     """
     if isinstance(loss_scale, DynamicLossScale):
-        finite = all_finite(gradients)
+        finite = all_finite(gradients) if finite is None else finite
         done = apply() if finite else skip()
         loss_scale.advance(finite)
         return done
@@ -485,21 +568,12 @@ def apply_if_finite(
     return apply() if should_apply else skip()
 
 
-def _unscaled(gradient: Any, factor: float, dtype: Any, widen: bool) -> Gradient:
-    if not isinstance(gradient, np.ndarray | IndexedSlices):
-        read = as_gradient(gradient)
-        assert read is not None
-        gradient = read
-    target = gradient.dtype if dtype is None else np.dtype(dtype)
-    if widen and dtype is None and gradient.dtype.itemsize < 4:
-        target = np.dtype(np.float32)
-    if isinstance(gradient, IndexedSlices):
-        if gradient.dtype.itemsize < 4:
-            gradient = gradient.astype(np.float32).coalesce()
-        return _narrowed(gradient._with_values(times(gradient.values, factor)), target)
-    if gradient.dtype.itemsize < 4:
-        gradient = gradient.astype(np.float32)
-    return _narrowed(times(gradient, factor), target)
+def _values(gradient: Gradient) -> Array:
+    return gradient.values if isinstance(gradient, IndexedSlices) else gradient
+
+
+def _with_values(gradient: Gradient, values: Array) -> Gradient:
+    return gradient._with_values(values) if isinstance(gradient, IndexedSlices) else values
 
 
 def _narrowed(gradient: Gradient, dtype: np.dtype[Any]) -> Gradient:
@@ -519,24 +593,14 @@ def _leaves(nest: Any) -> Iterator[Any]:
         yield nest
 
 
-def _is_finite(gradient: Any) -> bool:
-    if not isinstance(gradient, np.ndarray | IndexedSlices):
-        gradient = as_gradient(gradient)
-    sparse = isinstance(gradient, IndexedSlices)
-    values = gradient.values if sparse else gradient
-    if is_bfloat16(values.dtype):
-        values = values.astype(np.float32)
-    if values.dtype.kind != "f":  # integers of the caller's: nothing of them is infinite
-        return as_gradient(gradient) is not None
-    # One pass without temporaries tells most cases: a sum of squares is finite if all elements are,
-    # and no sum of rows is larger than sqrt(rows) times the norm.
-    if values.dtype in (np.float32, np.float64):
-        squares = sum_of_squares(contiguous(values))
-        if math.isfinite(squares):
-            largest = float(np.finfo(values.dtype).max)
-            if not sparse or math.sqrt(squares) * math.sqrt(len(gradient)) < largest:
-                return True
-    if sparse:
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = gradient.coalesce().values
-    return bool(np.isfinite(values).all())
+def _is_finite(gradient: Gradient, largest: float) -> bool:
+    """Say whether a gradient is finite whose largest magnitude is known."""
+    if not largest < math.inf:  # NaN is not
+        return False
+    # No sum of rows is larger than all of them at the largest magnitude, a few roundings aside.
+    if not isinstance(gradient, IndexedSlices) or largest * len(gradient) < float(
+        np.finfo(gradient.dtype).max / 2
+    ):
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(gradient.coalesce().values).all())

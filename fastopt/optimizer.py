@@ -24,7 +24,7 @@ from fastopt.loss_scale import (
     LossScale,
     apply_if_finite,
     from_environment,
-    unscale_gradients,
+    unscaled,
 )
 from fastopt.loss_scale import get as get_loss_scale
 from fastopt.operation import Operation
@@ -203,21 +203,33 @@ class Optimizer(SlotKeeper):
         >>> w.numpy()
         array([0.375, 0.5  ])
         """
-        if _loss.is_gate(gate_gradients, Optimizer.GATE_NONE) and self._halves_are_ours():
+        if (
+            _loss.is_gate(gate_gradients, Optimizer.GATE_NONE)
+            and self._loss_scale is None  # which wants all gradients before the first update
+            and self._halves_are_ours()
+        ):
             with step_memory():
                 return _overlapped.minimize(
                     self, loss, global_step, var_list, aggregation_method, name, grad_loss
                 )
-        pairs = self.compute_gradients(
-            loss,
-            var_list=var_list,
-            gate_gradients=gate_gradients,
-            aggregation_method=aggregation_method,
-            colocate_gradients_with_ops=colocate_gradients_with_ops,
-            grad_loss=grad_loss,
-        )
+        finite: bool | None = None
+        if self._loss_scale is not None and self._halves_are_ours():  # nobody changes gradients
+            pairs, finite = self._compute(
+                loss, var_list, gate_gradients, aggregation_method, grad_loss
+            )
+        else:
+            pairs = self.compute_gradients(
+                loss,
+                var_list=var_list,
+                gate_gradients=gate_gradients,
+                aggregation_method=aggregation_method,
+                colocate_gradients_with_ops=colocate_gradients_with_ops,
+                grad_loss=grad_loss,
+            )
         if all(gradient is None for gradient, _ in pairs) and current_replica() is None:
             raise _pairs.no_gradients([var for _, var in pairs], loss)
+        if finite is not None:
+            return self._apply_scaled(pairs, global_step, name, finite)
         return self.apply_gradients(pairs, global_step=global_step, name=name)
 
     def compute_gradients(
@@ -278,6 +290,13 @@ class Optimizer(SlotKeeper):
         >>> fo.GradientDescentOptimizer(0.1).compute_gradients(lambda: np.sum(w * w))[0][0]
         array([6., 8.])
         """
+        return self._compute(loss, var_list, gate_gradients, aggregation_method, grad_loss)[0]
+
+    def _compute(
+        self, loss: Any, var_list: Any, gate_gradients: int, aggregation_method: Any, grad_loss: Any
+    ) -> tuple[list[tuple[Any, Any]], bool | None]:
+        """Compute gradients; with a loss scale say also whether all of them are finite."""
+        finite: bool | None = None
         with step_memory():
             scale = None if self._loss_scale is None else float(self._loss_scale())
             traced = _loss.trace(
@@ -290,17 +309,17 @@ class Optimizer(SlotKeeper):
                 scale,
             )
             if traced.loss is None:
-                return [(None, x) for x in traced.xs]
+                return [(None, x) for x in traced.xs], finite
             with np.errstate(**self._quiet()):
                 gradients = backward(
                     [traced.loss], traced.xs, [traced.grad_loss], (), traced.aggregation_method
                 )
             if scale is not None:
                 # What vanishes in 16 bits without a scale would vanish again.
-                gradients = unscale_gradients(gradients, scale, widen=True)
+                gradients, finite = unscaled(gradients, scale, widen=True)
             pairs = list(zip(gradients, traced.xs, strict=True))
         self._assert_valid_dtypes([x for gradient, x in pairs if gradient is not None])
-        return pairs
+        return pairs, finite
 
     def apply_gradients(
         self, grads_and_vars: Any, global_step: Variable | None = None, name: str | None = None
@@ -396,6 +415,16 @@ class Optimizer(SlotKeeper):
         self, pairs: list[Any], global_step: Variable | None, name: str | None
     ) -> Operation:
         """Apply gradients, without a thought of replicas. The hook for wrappers."""
+        return self._apply_scaled(pairs, global_step, name, None)
+
+    def _apply_scaled(
+        self,
+        pairs: list[Any],
+        global_step: Variable | None,
+        name: str | None,
+        finite: bool | None,
+    ) -> Operation:
+        """Apply gradients if the loss scale agrees; `finite` says what is known of them."""
         if self._loss_scale is None:
             return self._apply_whole(pairs, global_step, name)
         if global_step is not None:
@@ -405,6 +434,7 @@ class Optimizer(SlotKeeper):
             [_pairs.split(pair, position)[0] for position, pair in enumerate(pairs)],
             partial(self._apply_whole, pairs, global_step, name),
             partial(self._nothing_applied, global_step, name),
+            finite,
         )
         return done
 
@@ -533,7 +563,7 @@ class Optimizer(SlotKeeper):
         return (
             cls.compute_gradients is Optimizer.compute_gradients
             and cls.apply_gradients is Optimizer.apply_gradients
-            and self._loss_scale is None  # which wants all gradients before the first update
+            and cls._apply_once is Optimizer._apply_once
             and current_replica() is None  # where replicas meet once
         )
 

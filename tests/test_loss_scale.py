@@ -444,3 +444,57 @@ def test_wrapper_is_an_optimizer() -> None:
     other = copy.deepcopy(opt)
     other.apply_gradients([(BAD.astype(float), v)])
     assert other.loss_scale() == 2.0**14 and opt.loss_scale() == 2.0**15
+
+
+@pytest.mark.parametrize("widen", [False, True])
+@pytest.mark.parametrize("dtype", [None, np.float32, np.float16])
+def test_verdict_of_unscaling_is_that_of_looking(dtype: Any, widen: bool) -> None:
+    """One pass tells the same as two: also where only a sum or only the narrowed number is not."""
+    top = float(np.finfo(np.float32).max)
+    nests: list[Any] = [
+        [],
+        [None, np.ones(3, np.float32)],
+        [np.full(40_000, 3.0, np.float16), np.ones((2, 3))],
+        [np.array([1.0, math.nan])],
+        [np.array([1.0, -math.inf], np.float16)],
+        [np.array([1e5], np.float32)],
+        [np.array([1.0], np.longdouble)],
+        [np.array([math.inf], np.longdouble)],
+        [IndexedSlices(np.full((2, 1), top, np.float32), [3, 3])],
+        [IndexedSlices(np.full((2, 1), top, np.float32), [3, 4])],
+        [IndexedSlices(np.full((2, 1), 5e4, np.float16), [3, 3])],
+        [[1.0, 2.0], np.float32(3.0)],
+    ]
+    for nest in nests:
+        for scale in (1.0, 0.5):
+            gradients, finite = ls.unscaled(nest, scale, dtype, widen=widen)
+            assert finite is ls.all_finite(gradients)
+            again = ls.unscale_gradients(nest, scale, dtype, widen=widen)
+            for one, two in zip(gradients, again, strict=True):
+                assert (one is None) == (two is None)
+
+
+def test_minimize_looks_at_gradients_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_second_look(gradients: Any) -> bool:
+        assert not gradients
+        return True
+
+    w = Variable(np.array([1.0, 2.0], np.float32), name="w")
+    opt = GradientDescentOptimizer(0.5, loss_scale=ls.DynamicLossScale(4.0))
+    monkeypatch.setattr("fastopt.loss_scale.all_finite", no_second_look)
+    opt.minimize(lambda: np.sum(w * w))
+    np.testing.assert_array_equal(w.numpy(), [0.0, 0.0])
+    w.assign([math.inf, 1.0])
+    done = opt.minimize(lambda: np.sum(w * w))
+    assert not done.variables and opt._loss_scale() == 2.0
+
+
+def test_a_subclass_may_change_gradients_after_the_look() -> None:
+    class Clean(GradientDescentOptimizer):
+        def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
+            pairs = super().compute_gradients(*args, **kwargs)
+            return [(np.nan_to_num(g, posinf=1.0), var) for g, var in pairs]
+
+    w = Variable(np.array([math.inf], np.float32), name="w")
+    opt = Clean(1.0, loss_scale=ls.DynamicLossScale(4.0))
+    assert opt.minimize(lambda: np.sum(w * 1.0)).variables
