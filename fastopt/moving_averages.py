@@ -6,13 +6,22 @@ An average of the weights often generalises better than the weights at the end o
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import cast_real, compute_dtype, index_array, real_array, shown
+from fastopt._arrays import (
+    cast_real,
+    compute_dtype,
+    contiguous,
+    index_array,
+    real_array,
+    shown,
+)
+from fastopt._kernels import _lists
 from fastopt._slots import WeakIdentityMap
 from fastopt._validate import Real
 from fastopt.graph import GraphKeys, get_default_graph
@@ -150,10 +159,16 @@ class ExponentialMovingAverage:
                 raise ValueError(f"rows lists variable {var.name!r}, which is not in var_list")
         decay = self._decay_now()
         values = {id(f): self._evaluated(f) for f in entries if not isinstance(f, Variable)}
+        moves = _Moves(decay)
         for entry in entries:
             if isinstance(entry, Variable):
                 changed = next((ids for var, ids in listed if var is entry), None)
-                self._shadow(entry).follow(entry, decay, changed)
+                moves.make_way(entry, self._shadows.get(entry))
+                shadow = self._shadow(entry)
+                if changed is None:
+                    moves.add(shadow, entry)
+                else:
+                    shadow.follow(entry, decay, changed)
             else:
                 average = self._functions.get(entry)
                 if average is None:
@@ -163,6 +178,7 @@ class ExponentialMovingAverage:
                         average.biased, average.weight = self._waiting.pop(name)
                     self._functions[entry] = average
                 average.follow(values[id(entry)], decay, self._zero_debias)
+        moves.make()
 
     def average(self, var: Any) -> Variable | None:
         """Return the shadow of a variable or function, ``None`` if it has none.
@@ -302,10 +318,14 @@ class _Shadow(Variable):
                 self._catch_up(changed)
                 self._advance(decay)
                 values = var._read_rows(changed)
-                rows = self._storage[changed]
-                _move(rows, values, decay)
-                self._storage[changed] = rows
-                averaged[changed] = values
+                if self._kernel_fits(averaged):
+                    share = 1.0 - decay
+                    _lists.follow_rows(self._storage, averaged, changed, values, share)
+                else:
+                    rows = self._storage[changed]
+                    _move(rows, values, decay)
+                    self._storage[changed] = rows
+                    averaged[changed] = values
                 logs[changed] = self._log
             self._version += 1
 
@@ -322,13 +342,22 @@ class _Shadow(Variable):
             return
         # A row that is up to date stays as it is, to the bit.
         ids = np.flatnonzero(logs != self._log) if ids is None else ids[logs[ids] != self._log]
+        ids = ids.astype(np.int64, copy=False)
         block = max(_BLOCK // max(math.prod(self.shape[1:]), 1), 1)
         for start in range(0, ids.size, block):
             some = ids[start : start + block]
-            factors = np.exp(self._log - logs[some]).reshape(-1, *(1,) * (self.ndim - 1))
-            values = averaged[some].astype(np.float64)
-            self._storage[some] = values + (self._storage[some] - values) * factors
+            factors = np.exp(self._log - logs[some])
+            if self._kernel_fits(averaged):
+                _lists.catch_up_rows(self._storage, averaged, some, factors)
+            else:
+                factors = factors.reshape(-1, *(1,) * (self.ndim - 1))
+                values = averaged[some].astype(np.float64)
+                self._storage[some] = values + (self._storage[some] - values) * factors
             logs[some] = self._log
+
+    def _kernel_fits(self, averaged: Array) -> bool:
+        # Of a variable of 16 bits the values that were averaged have another dtype.
+        return _lists.fits(self._storage) and averaged.dtype == self.dtype
 
     def _read(self) -> Array:
         if self._row_logs is not None:
@@ -357,6 +386,43 @@ class _Shadow(Variable):
             self._row_logs = self._averaged = None
             self._log = 0.0
             super().assign(value)
+
+
+class _Moves:
+    """Steps of shadows that are made together: in one pass over all of them and their variables."""
+
+    def __init__(self, decay: float) -> None:
+        self._decay = decay
+        self._pairs: list[tuple[_Shadow, Variable]] = []
+        self._known: set[int] = set()
+
+    def make_way(self, var: Variable, shadow: _Shadow | None) -> None:
+        """Make the steps that must come before one of this variable: others of the same arrays."""
+        if id(var) in self._known or id(shadow) in self._known:
+            self.make()
+
+    def add(self, shadow: _Shadow, var: Variable) -> None:
+        """Add the step of one shadow."""
+        self._pairs.append((shadow, var))
+        self._known.update((id(shadow), id(var)))
+
+    def make(self) -> None:
+        """Make the steps that have been added."""
+        plain: list[tuple[_Shadow, Array]] = []
+        with contextlib.ExitStack() as stack:
+            for shadow, _ in sorted(self._pairs, key=lambda pair: id(pair[0])):
+                stack.enter_context(shadow._lock)
+            for shadow, var in self._pairs:
+                if shadow._row_logs is None and _lists.fits(shadow._storage):
+                    plain.append((shadow, var._read()))
+                else:
+                    shadow.follow(var, self._decay, None)
+            averages = [shadow._storage for shadow, _ in plain]
+            _lists.follow(averages, [value for _, value in plain], 1.0 - self._decay)
+            for shadow, _ in plain:
+                shadow._version += 1
+        self._pairs = []
+        self._known = set()
 
 
 class _FunctionAverage:
@@ -479,6 +545,9 @@ def set_debiasing(variable: Variable, state: _Debiasing | None) -> None:
 
 def _move(average: Array, value: Array, decay: float) -> None:
     """Move a contiguous average one step, in place; 16-bit numbers are computed in float32."""
+    if _lists.fits(average) and average.dtype != np.float16:
+        _lists.follow([average], [contiguous(value)], 1.0 - decay)
+        return
     wide = compute_dtype(average.dtype).type
     share, averages, values = wide(1.0 - decay), average.reshape(-1), value.reshape(-1)
     for start in range(0, averages.size, _BLOCK):
@@ -508,7 +577,7 @@ def _rows_of(var: Any, ids: Any) -> Array:
     name = f"rows of variable {var.name!r}"
     if isinstance(ids, IndexedSlices):
         ids = ids.indices
-    array = np.unique(index_array(ids, name))
+    array = np.unique(index_array(ids, name)).astype(np.int64, copy=False)
     if array.size and not (0 <= array[0] and array[-1] < var.shape[0]):
         bad = array[0] if array[0] < 0 else array[-1]
         raise IndexError(f"{name}: index {int(bad)} is out of range for {var.shape[0]} rows")

@@ -18,6 +18,7 @@ from fastopt.autodiff import Tensor
 from fastopt.graph import Graph, GraphKeys
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.moving_averages import ExponentialMovingAverage, assign_moving_average
+from fastopt.threads import num_threads
 from fastopt.variable import Variable
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "ema.npz")
@@ -376,3 +377,48 @@ def test_rows_errors() -> None:
         with pytest.raises(error, match=message):
             ema.apply([table, scalar], rows={var: ids})
         assert ema.average(table) is None
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_all_at_once_is_one_by_one(threads: int) -> None:
+    rng = np.random.default_rng(4)
+    shapes = [(3,), (200, 70), (), (5, 0), (40_000,)]
+    dtypes = [np.float32, np.float64, np.float16, np.float32, np.float32]
+    values = [
+        [np.asarray(rng.normal(size=shape)).astype(dtype) for _ in range(4)]
+        for shape, dtype in zip(shapes, dtypes, strict=True)
+    ]
+    variables = [Variable(v[0], name=f"v{k}") for k, v in enumerate(values)]
+    together, alone = ExponentialMovingAverage(0.7), ExponentialMovingAverage(0.7, name="alone")
+    with num_threads(threads):
+        for step in range(4):
+            for var, of_step in zip(variables, values, strict=True):
+                var.assign(of_step[step])
+            together.apply(variables)
+            for var in variables:
+                alone.apply([var])
+    for var, of_var in zip(variables, values, strict=True):
+        wide = np.float64 if var.dtype == np.float64 else np.float32
+        expected = of_var[0].astype(wide)
+        for value in of_var:
+            expected = expected - (expected - value.astype(wide)) * wide(1.0 - 0.7)
+        got = together.average(var)
+        assert got is not None and got.dtype == wide
+        np.testing.assert_array_equal(got.numpy(), expected)
+        np.testing.assert_array_equal(alone.average(var).numpy(), expected)
+
+
+def test_a_variable_twice_and_a_shadow_are_averaged_in_order() -> None:
+    var = Variable(np.array([8.0]), name="v")
+    average = ExponentialMovingAverage(0.5)
+    average.apply([var])
+    shadow = average.average(var)
+    assert shadow is not None
+    average.apply([var, shadow])
+    var.assign([0.0])
+    average.apply([var, var, shadow])  # 8 -> 4 -> 2, and then 8 -> 5 towards the 2
+    assert shadow.numpy() == [2.0]
+    assert average.average(shadow).numpy() == [5.0]
+    average.apply([shadow, var])  # the other way round: 5 -> 3.5 towards the 2, and 2 -> 1
+    assert average.average(shadow).numpy() == [3.5]
+    assert shadow.numpy() == [1.0]

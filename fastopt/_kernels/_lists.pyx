@@ -8,7 +8,9 @@ Results of float16 numbers are computed in wider types.
 """
 
 from libc.math cimport fabs
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 import numpy as np
 
@@ -418,3 +420,121 @@ def follow(list averages, list arrays, double share):
             )
     cdef Pieces pieces = Pieces(arrays, averages, True)
     pieces.run(follow_piece, share)
+
+
+# ---------------------------------------------------------------------- rows of an average
+
+
+ctypedef struct rows_job:
+    char* average
+    char* averaged
+    const int64_t* ids
+    const char* values
+    const double* factors
+    double share
+    int type
+    Py_ssize_t width
+    Py_ssize_t n
+    Py_ssize_t chunk
+
+
+cdef void rows_task(void* context, Py_ssize_t task) noexcept nogil:
+    cdef const rows_job* job = <const rows_job*>context
+    cdef const run_table* table = functions()
+    cdef Py_ssize_t size = job.width * item_size(job.type)
+    cdef Py_ssize_t k, hi = min((task + 1) * job.chunk, job.n)
+    cdef char* average
+    cdef char* averaged
+    for k in range(task * job.chunk, hi):
+        average = job.average + <Py_ssize_t>job.ids[k] * size
+        averaged = job.averaged + <Py_ssize_t>job.ids[k] * size
+        if job.factors != NULL:
+            table.catch_up[job.type](average, averaged, job.factors[k], job.width)
+        else:
+            table.follow[job.type](average, job.values + k * size, job.share, job.width)
+            memcpy(averaged, job.values + k * size, size)
+
+
+cdef int run_rows(object average, object averaged, object ids, rows_job* job) except -1:
+    """Check what both functions take, and run."""
+    cdef Py_ssize_t k, size
+    cdef int64_t before = -1, n_rows
+    for name, array in (("average", average), ("averaged", averaged)):
+        if not is_fit(array) or array.dtype == np.float16 or not array.flags.writeable:
+            raise TypeError(
+                f"{name} must be a writable C-contiguous array, float32 or float64"
+            )
+    if average.ndim == 0 or averaged.shape != average.shape or averaged.dtype != average.dtype:
+        raise ValueError(
+            f"averaged must have dtype {average.dtype} and shape {average.shape}, "
+            f"not {averaged.dtype} {averaged.shape}"
+        )
+    if not isinstance(ids, np.ndarray) or ids.dtype != np.int64 or ids.ndim != 1:
+        raise TypeError("ids must be an int64 array of one axis")
+    if not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>ids):
+        raise TypeError("ids must be C-contiguous")
+    job.average = <char*>cnp.PyArray_DATA(<cnp.ndarray>average)
+    job.averaged = <char*>cnp.PyArray_DATA(<cnp.ndarray>averaged)
+    job.ids = <const int64_t*>cnp.PyArray_DATA(<cnp.ndarray>ids)
+    job.type = type_of(<cnp.ndarray>average)
+    job.n = cnp.PyArray_SIZE(<cnp.ndarray>ids)
+    n_rows = average.shape[0]
+    for k in range(job.n):
+        if not before < job.ids[k] < n_rows:
+            raise IndexError(f"ids must ascend within {n_rows} rows: {ids[k]} at position {k}")
+        before = job.ids[k]
+    job.width = cnp.PyArray_SIZE(<cnp.ndarray>average) // n_rows if n_rows else 0
+    size = max(<Py_ssize_t>1, job.width)
+    job.chunk = max(<Py_ssize_t>1, PIECE // size)
+    with nogil:
+        parallel_for(
+            rows_task, job, (job.n + job.chunk - 1) // job.chunk,
+            1 if job.n * size < ALONE else num_threads(),
+        )
+    return 0
+
+
+def catch_up_rows(average, averaged, ids, factors):
+    """Make up for missed steps: ``row = averaged + (row - averaged) * factor``, in float64.
+
+    Parameters
+    ----------
+    average, averaged : ndarray, shape (n_rows, ...), float32 or float64
+        The average, in which rows change, and what was averaged meanwhile.
+    ids : ndarray of int64, shape (n,)
+        Which rows, ascending.
+    factors : ndarray of float64, shape (n,)
+        One for each of them.
+    """
+    cdef rows_job job
+    if not is_fit(factors) or factors.dtype != np.float64 or factors.shape != np.shape(ids):
+        raise TypeError("factors must be float64, one for each id")
+    job.values = NULL
+    job.factors = <const double*>cnp.PyArray_DATA(<cnp.ndarray>factors)
+    job.share = 0
+    run_rows(average, averaged, ids, &job)
+
+
+def follow_rows(average, averaged, ids, values, double share):
+    """Move rows of an average: ``row -= (row - value) * share``, and ``averaged = value``.
+
+    Parameters
+    ----------
+    average, averaged : ndarray, shape (n_rows, ...), float32 or float64
+        The average, and what was averaged last; rows of both change.
+    ids : ndarray of int64, shape (n,)
+        Which rows, ascending.
+    values : ndarray, shape (n, ...)
+        New rows, of the dtype of the average.
+    share : float
+        How far they move.
+    """
+    cdef rows_job job
+    if not is_fit(values) or values.dtype != average.dtype:
+        raise TypeError(f"values must be a C-contiguous array of dtype {average.dtype}")
+    if values.shape != (*np.shape(ids), *average.shape[1:]):
+        raise ValueError(f"values have shape {values.shape}, not one row for each id")
+    job.values = <const char*>cnp.PyArray_DATA(<cnp.ndarray>values)
+    job.factors = NULL
+    job.share = share
+    run_rows(average, averaged, ids, &job)

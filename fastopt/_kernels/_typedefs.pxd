@@ -70,6 +70,9 @@ cdef extern from "table.h" nogil:
             void* out, const void* a, double low, double high, Py_ssize_t n
         ) noexcept nogil
         void (*follow[2])(void* average, const void* a, double share, Py_ssize_t n) noexcept nogil
+        void (*catch_up[2])(
+            void* average, const void* a, double factor, Py_ssize_t n
+        ) noexcept nogil
         void (*widen[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
         void (*narrow[2])(void* out, const void* a, Py_ssize_t n) noexcept nogil
         void (*narrow_random[2])(

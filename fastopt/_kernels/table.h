@@ -106,6 +106,8 @@ typedef struct {
   void (*bounded[FASTOPT_N_TYPES])(void* out, const void* a, double low, double high, ptrdiff_t n);
   /* average = average - (average - a) * share */
   void (*follow[FASTOPT_N_TYPES])(void* average, const void* a, double share, ptrdiff_t n);
+  /* average = a + (average - a) * factor, in float64 */
+  void (*catch_up[FASTOPT_N_TYPES])(void* average, const void* a, double factor, ptrdiff_t n);
   /* 16 bits to float32 and back, rounded to nearest, ties to even */
   void (*widen[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);
   void (*narrow[FASTOPT_N_HALVES])(void* out, const void* a, ptrdiff_t n);

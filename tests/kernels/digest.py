@@ -97,6 +97,12 @@ def digests() -> dict[str, str]:
     made += [_lists.bounded(array, -0.5, 0.7) for array in arrays]
     averages = [array.astype(np.float32) for array in arrays[:2]] + [arrays[2].copy()]
     _lists.follow(averages, arrays[::-1][2:] + arrays[1:], 0.1)
+    for dtype in (np.float32, np.float64):
+        rows = [rng.normal(size=(500, 21)).astype(dtype) for _ in range(2)]
+        ids = np.arange(0, 500, 3)
+        _lists.catch_up_rows(rows[0], rows[1], ids, rng.random(ids.size))
+        _lists.follow_rows(rows[0], rows[1], ids, rows[1][ids] + dtype(1), 0.1)
+        made += rows
     digest.update(b"".join(a.tobytes() for a in made + averages))
     digest.update(repr((_lists.sum_of_squares(arrays), _lists.largest(arrays))).encode())
     found["lists"] = digest.hexdigest()

@@ -194,3 +194,54 @@ def test_squares_of_sums_refuses_what_does_not_fit() -> None:
         grouping.squares_of_sums(np.zeros((2, 2)))
     with pytest.raises(TypeError, match="float32 or float64, not int64"):
         grouping.squares_of_sums(np.zeros((3, 2), int))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("row", [(), (3,), (4, 5), (0,), (500,)])
+def test_rows_of_averages(dtype: Any, row: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(1)
+    start, averaged = (rng.normal(size=(2000, *row)).astype(dtype) for _ in range(2))
+    ids = np.flatnonzero(rng.random(2000) < 0.4)
+    values = rng.normal(size=(ids.size, *row)).astype(dtype)
+    factors = rng.random(ids.size)
+
+    def moved() -> list[np.ndarray]:
+        arrays = [start.copy(), averaged.copy()]
+        _lists.catch_up_rows(*arrays, ids, factors)
+        _lists.follow_rows(*arrays, ids, values, 0.1)
+        return arrays
+
+    average, remembered = for_threads(moved)
+    expected, known = start.copy(), averaged.copy()
+    wide, column = known[ids].astype(np.float64), factors.reshape(-1, *(1,) * len(row))
+    expected[ids] = wide + (expected[ids] - wide) * column
+    expected[ids] = expected[ids] - (expected[ids] - values) * dtype(0.1)
+    known[ids] = values
+    np.testing.assert_array_equal(average, expected)
+    np.testing.assert_array_equal(remembered, known)
+
+
+def test_rows_of_averages_refuse_what_does_not_fit() -> None:
+    average, averaged = np.zeros((4, 2), np.float32), np.zeros((4, 2), np.float32)
+    ids, values = np.array([1, 3]), np.ones((2, 2), np.float32)
+    for bad in ([3, 1], [1, 1], [-1, 2], [2, 4]):
+        with pytest.raises(IndexError, match="ids must ascend within 4 rows"):
+            _lists.follow_rows(average, averaged, np.array(bad), values, 0.5)
+    with pytest.raises(TypeError, match="ids must be an int64 array"):
+        _lists.follow_rows(average, averaged, ids.astype(np.int32), values, 0.5)
+    with pytest.raises(TypeError, match="ids must be C-contiguous"):
+        _lists.follow_rows(average, averaged, np.arange(4)[::2], values, 0.5)
+    with pytest.raises(ValueError, match="averaged must have dtype float32"):
+        _lists.follow_rows(average, averaged[:3], ids, values, 0.5)
+    with pytest.raises(TypeError, match="values must be a C-contiguous array of dtype float32"):
+        _lists.follow_rows(average, averaged, ids, values.astype(np.float64), 0.5)
+    with pytest.raises(ValueError, match="not one row for each id"):
+        _lists.follow_rows(average, averaged, ids, values[:1].copy(), 0.5)
+    with pytest.raises(TypeError, match="factors must be float64, one for each id"):
+        _lists.catch_up_rows(average, averaged, ids, np.ones(3))
+    for read_only in (average, averaged):
+        read_only.flags.writeable = False
+        with pytest.raises(TypeError, match="writable"):
+            _lists.catch_up_rows(average, averaged, ids, np.ones(2))
+        read_only.flags.writeable = True
+    np.testing.assert_array_equal([average, averaged], 0)
