@@ -1,10 +1,15 @@
 """Running sums of gradients.
 
 16-bit gradients are summed in float32: the sum may be out of their range although the mean is not.
+
+A sum is known by its `SumState`: with it another process goes on to the same bits, since terms are
+added in the order in which they come, one after the other, and what is merged early or late is
+merged in that order.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +22,72 @@ Array = np.ndarray[Any, Any]
 
 # Stored rows below which merging them is put off.
 _FEW_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class SumState:
+    """A sum, as arrays.
+
+    Attributes
+    ----------
+    dtype : str
+        The name of the dtype of the first term, which a mean has.
+    arrays : dict of str to ndarray
+        "dense"; or "values", "indices" and "counts" of slices.
+    """
+
+    dtype: str
+    arrays: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What has been collected for a step that is not done yet.
+
+    Attributes
+    ----------
+    count : int
+        How many gradients.
+    step : int
+        For which step.
+    sums : list of (object, SumState)
+        Their sums, with what each belongs to.
+    numbers : dict of str to list of int
+        What else there is to know, for whoever has collected.
+    """
+
+    count: int = 0
+    step: int = 0
+    sums: list[tuple[Any, SumState]] = field(default_factory=list)
+    numbers: dict[str, list[int]] = field(default_factory=dict)
+
+
+class DenseSum:
+    """The sum of arrays."""
+
+    def __init__(self) -> None:
+        self._total: Array | None = None
+
+    def add(self, gradient: Array) -> None:
+        """Add a term, which may change afterwards."""
+        if self._total is None:
+            dtype = compute_dtype(gradient.dtype)
+            self._total = np.array(gradient, dtype=dtype, order="C", copy=True)
+        else:
+            np.add(self._total, gradient, out=self._total)
+
+    def total(self) -> Array:
+        """Return the sum. At least one term must have been added."""
+        assert self._total is not None
+        return self._total
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the sum as `SumState` has it."""
+        return {"dense": self.total()}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from what `arrays` returned; these are kept."""
+        self._total = arrays["dense"]
 
 
 class SlicesSum:
@@ -50,6 +121,18 @@ class SlicesSum:
         total = self._merged()
         return total, self._counts[0][:, 0]
 
+    def arrays(self) -> dict[str, Array]:
+        """Return the sum as `SumState` has it."""
+        total, counts = self.total()
+        return {"values": total.values, "indices": total.indices, "counts": counts}
+
+    def restore(self, arrays: dict[str, Array]) -> None:
+        """Go on from what `arrays` returned; these are kept."""
+        self._terms = [IndexedSlices(arrays["values"], arrays["indices"])]
+        self._counts = [arrays["counts"].reshape(-1, 1)]
+        self._rows = len(self._terms[0])
+        self._limit = max(2 * self._rows, _FEW_ROWS)
+
     def _merged(self) -> IndexedSlices:
         terms = IndexedSlices.concatenate(self._terms)
         counts = np.concatenate(self._counts)
@@ -71,39 +154,54 @@ class GradientSum:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._shape = shape
-        self._dense: Array | None = None
-        self._sparse: SlicesSum | None = None
+        self._sum: DenseSum | SlicesSum | None = None
         self._dtype: np.dtype[Any] | None = None
 
     def add(self, gradient: Array | IndexedSlices) -> None:
         """Add a term, which may change afterwards."""
         if self._dtype is None:
             self._dtype = gradient.dtype
-        if isinstance(gradient, IndexedSlices):
-            if self._dense is not None:
-                _scatter(self._dense, gradient)
-                return
-            if self._sparse is None:
-                self._sparse = SlicesSum()
-            self._sparse.add(gradient)
-        elif self._dense is None:
-            dtype = compute_dtype(gradient.dtype)
-            self._dense = np.array(gradient, dtype=dtype, order="C", copy=True)
-            if self._sparse is not None:
-                _scatter(self._dense, self._sparse.total()[0])
-                self._sparse = None
+        if not isinstance(gradient, IndexedSlices):
+            if not isinstance(self._sum, DenseSum):
+                slices, self._sum = self._sum, DenseSum()
+                self._sum.add(gradient)
+                if slices is not None:
+                    _scatter(self._sum.total(), slices.total()[0])
+            else:
+                self._sum.add(gradient)
+        elif isinstance(self._sum, DenseSum):
+            _scatter(self._sum.total(), gradient)
         else:
-            self._dense += gradient
+            if self._sum is None:
+                self._sum = SlicesSum()
+            self._sum.add(gradient)
 
     def mean(self, count: int) -> Array | IndexedSlices:
         """Return the sum divided by `count`, in the dtype of the first term."""
-        assert self._dtype is not None
-        if self._dense is not None:
-            return np.asarray(np.divide(self._dense, count)).astype(self._dtype, copy=False)
-        assert self._sparse is not None
-        total, _ = self._sparse.total()
+        assert self._dtype is not None and self._sum is not None
+        if isinstance(self._sum, DenseSum):
+            mean = np.divide(self._sum.total(), count)
+            return np.asarray(mean).astype(self._dtype, copy=False)
+        total, _ = self._sum.total()
         values = np.divide(total.values, count).astype(self._dtype, copy=False)
         return IndexedSlices(values, total.indices, self._shape)
+
+    def state(self) -> SumState:
+        """Return the sum as arrays. At least one term must have been added."""
+        assert self._dtype is not None and self._sum is not None
+        return SumState(self._dtype.name, self._sum.arrays())
+
+    def restore(self, state: SumState) -> None:
+        """Go on from what `state` returned; its arrays are kept."""
+        self._dtype = np.dtype(state.dtype)
+        self._sum = sum_of(state)
+
+
+def sum_of(state: SumState) -> DenseSum | SlicesSum:
+    """Return a sum that goes on from a state, whose arrays are kept."""
+    total = DenseSum() if "dense" in state.arrays else SlicesSum()
+    total.restore(state.arrays)
+    return total
 
 
 def _scatter(dense: Array, slices: IndexedSlices) -> None:

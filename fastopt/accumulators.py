@@ -11,12 +11,12 @@ import logging
 import numbers
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastopt._arrays import cast_real, compute_dtype, shown
-from fastopt._sums import SlicesSum
+from fastopt._arrays import cast_real, shown
+from fastopt._sums import Collected, DenseSum, SlicesSum, SumState, sum_of
 from fastopt.conversion import as_gradient
 from fastopt.indexed_slices import IndexedSlices
 
@@ -27,8 +27,12 @@ _REDUCTIONS = ("MEAN", "SUM")
 _log = logging.getLogger(__name__)
 
 
-class _Accumulator:
-    """A count of gradients, a step, and threads that wait."""
+class Accumulator:
+    """A sum of gradients, how many they are, a step, and threads that wait."""
+
+    _kind: ClassVar[type[Array] | type[IndexedSlices]]
+    _kind_name: ClassVar[str]
+    _sum_kind: ClassVar[type[DenseSum] | type[SlicesSum]]
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class _Accumulator:
         self._count = 0
         self._step = 0
         self._closed = False
+        self._sum: Any = None  # a `_sum_kind`, once there is a gradient
 
     @property
     def name(self) -> str:
@@ -100,19 +105,67 @@ class _Accumulator:
             self._closed = True
             self._condition.notify_all()
 
-    def _put(self, local_step: Any, add: Callable[[], None]) -> bool:
+    def _collected_now(self) -> Collected:
+        """Return what has been put in since the last take."""
+        with self._condition:
+            sums = []
+            if self._sum is not None:
+                arrays = {part: array.copy() for part, array in self._sum.arrays().items()}
+                sums.append((self, SumState(self._dtype.name, arrays)))
+            return Collected(self._count, self._step, sums)
+
+    def _set_collected(self, collected: Collected) -> None:
+        """Go on from what `_collected_now` returned, in another process say."""
+        with self._condition:
+            self._sum = None
+            for _, state in collected.sums:
+                self._sum = sum_of(state)
+                self._learn_shape(self._sum.total())
+            self._count, self._step = collected.count, collected.step
+            self._condition.notify_all()
+
+    def _misfit(self, state: SumState) -> str:
+        """Say why this cannot go on from a sum of gradients, or nothing."""
+        if ("dense" in state.arrays) != (self._sum_kind is DenseSum):
+            return f"is for {self._kind_name}, the file has other gradients"
+        if state.dtype != self._dtype.name:
+            return f"has dtype {state.dtype} in the file, {self._dtype} here"
+        return ""
+
+    def _learn_shape(self, total: Any) -> None:
+        """Take over dimensions that were not declared from the first gradient."""
+        raise NotImplementedError
+
+    def _require_fit(self, gradient: Any) -> None:
+        """Raise if a gradient has not the shape of this accumulator."""
+        raise NotImplementedError
+
+    def _put(self, grad: Any, local_step: Any) -> bool:
+        """Put a gradient in, unless it is too old; return whether it was."""
+        gradient = as_gradient(grad, name="grad")
+        if not isinstance(gradient, self._kind):
+            raise TypeError(f"grad must be {self._kind_name}, got {shown(grad)}")
+        if isinstance(gradient, IndexedSlices):
+            gradient = gradient._with_values(cast_real(gradient.values, self._dtype, "grad"))
+        else:
+            gradient = cast_real(gradient, self._dtype, "grad")
         step = _integer("local_step", local_step)
         with self._condition:
             if self._closed:
                 raise RuntimeError(f"accumulator {self._name!r} is closed")
             if step < self._step:
                 return False
-            add()
+            self._require_fit(gradient)
+            if self._sum is None:
+                self._sum = self._sum_kind()
+            self._sum.add(gradient)
+            self._learn_shape(gradient)
             self._count += 1
             self._condition.notify_all()
             return True
 
-    def _take(self, num_required: Any, timeout: float | None, take: Callable[[int], T]) -> T:
+    def _take(self, num_required: Any, timeout: float | None, read: Callable[[Any, int], T]) -> T:
+        """Wait for gradients, and return what `read` makes of their sum and number."""
         required = _integer("num_required", num_required)
         if required < 1:
             raise ValueError(f"num_required must be at least 1, got {required}")
@@ -125,13 +178,14 @@ class _Accumulator:
                     f"accumulator {self._name!r} got {self._count} of {required} gradients "
                     f"within {timeout} s"
                 )
-            taken = take(self._count)
+            taken = read(self._sum.total(), self._count)
+            self._sum = None
             self._count = 0
             self._step += 1
             return taken
 
 
-class ConditionalAccumulator(_Accumulator):
+class ConditionalAccumulator(Accumulator):
     """A sum of dense gradients that can be taken when there are enough.
 
     Parameters
@@ -169,6 +223,10 @@ class ConditionalAccumulator(_Accumulator):
     False
     """
 
+    _kind = np.ndarray
+    _kind_name = "a dense array"
+    _sum_kind = DenseSum
+
     def __init__(
         self,
         dtype: Any,
@@ -178,7 +236,6 @@ class ConditionalAccumulator(_Accumulator):
         reduction_type: str = "MEAN",
     ) -> None:
         super().__init__(dtype, shape, name, reduction_type)
-        self._sum: Array | None = None
 
     def apply_grad(self, grad: Any, local_step: Any = 0, name: str | None = None) -> bool:
         """Put a gradient in, unless it is too old.
@@ -206,20 +263,7 @@ class ConditionalAccumulator(_Accumulator):
         RuntimeError
             If the accumulator is closed.
         """
-        gradient = as_gradient(grad, name="grad")
-        if not isinstance(gradient, np.ndarray):
-            raise TypeError(f"grad must be a dense array, got {shown(grad)}")
-        gradient = cast_real(gradient, self._dtype, "grad")
-
-        def add() -> None:
-            _check_shape(self._name, gradient.shape, self._declared)
-            if self._sum is None:
-                self._sum = np.array(gradient, dtype=compute_dtype(self._dtype), copy=True)
-            else:
-                np.add(self._sum, gradient, out=self._sum)
-            self._declared = gradient.shape
-
-        return self._put(local_step, add)
+        return self._put(grad, local_step)
 
     def take_grad(
         self, num_required: Any, name: str | None = None, *, timeout: float | None = None
@@ -250,17 +294,21 @@ class ConditionalAccumulator(_Accumulator):
             If the accumulator is closed.
         """
 
-        def take(count: int) -> Array:
-            total, self._sum = self._sum, None
-            assert total is not None
+        def read(total: Array, count: int) -> Array:
             if self._mean:
                 total /= count
             return np.asarray(total.astype(self._dtype, copy=False))
 
-        return self._take(num_required, timeout, take)
+        return self._take(num_required, timeout, read)
+
+    def _require_fit(self, gradient: Array) -> None:
+        _check_shape(self._name, gradient.shape, self._declared)
+
+    def _learn_shape(self, total: Array) -> None:
+        self._declared = total.shape
 
 
-class SparseConditionalAccumulator(_Accumulator):
+class SparseConditionalAccumulator(Accumulator):
     """A sum of sparse gradients that can be taken when there are enough.
 
     Rows need not be sorted or unique: each gradient is merged when it is put in.
@@ -306,6 +354,10 @@ class SparseConditionalAccumulator(_Accumulator):
            [3. , 0. ]])
     """
 
+    _kind = IndexedSlices
+    _kind_name = "IndexedSlices"
+    _sum_kind = SlicesSum
+
     def __init__(
         self,
         dtype: Any,
@@ -317,7 +369,6 @@ class SparseConditionalAccumulator(_Accumulator):
         super().__init__(dtype, shape, name, reduction_type)
         if self._declared == ():
             raise ValueError(f"{type(self).__name__}: shape () has no rows")
-        self._sum: SlicesSum | None = None
 
     def apply_indexed_slices_grad(
         self, grad: Any, local_step: Any = 0, name: str | None = None
@@ -349,25 +400,7 @@ class SparseConditionalAccumulator(_Accumulator):
         RuntimeError
             If the accumulator is closed.
         """
-        gradient = as_gradient(grad, name="grad")
-        if not isinstance(gradient, IndexedSlices):
-            raise TypeError(f"grad must be IndexedSlices, got {shown(grad)}")
-        values = cast_real(gradient.values, self._dtype, "grad")
-
-        def add() -> None:
-            rows = None if self._declared is None else self._declared[0]
-            seen: tuple[int | None, ...] = (None, *values.shape[1:])
-            if gradient.dense_shape is not None:
-                seen = gradient.dense_shape
-            _check_shape(self._name, seen, self._declared)
-            if rows is not None:
-                gradient.check_range(rows, "grad")
-            if self._sum is None:
-                self._sum = SlicesSum()
-            self._sum.add(gradient._with_values(values))
-            self._declared = (rows, *values.shape[1:])
-
-        return self._put(local_step, add)
+        return self._put(grad, local_step)
 
     def apply_grad(
         self,
@@ -443,10 +476,8 @@ class SparseConditionalAccumulator(_Accumulator):
             If the accumulator is closed.
         """
 
-        def take(count: int) -> IndexedSlices:
-            assert self._sum is not None
-            total, counts = self._sum.total()
-            self._sum = None
+        def read(summed: tuple[IndexedSlices, Array], count: int) -> IndexedSlices:
+            total, counts = summed
             values = total.values
             if self._mean:
                 values = values / counts.reshape(-1, *(1,) * (values.ndim - 1)).astype(values.dtype)
@@ -454,7 +485,20 @@ class SparseConditionalAccumulator(_Accumulator):
             shape = None if rows is None else (rows, *values.shape[1:])
             return IndexedSlices(values.astype(self._dtype, copy=False), total.indices, shape)
 
-        return self._take(num_required, timeout, take)
+        return self._take(num_required, timeout, read)
+
+    def _require_fit(self, gradient: IndexedSlices) -> None:
+        seen: tuple[int | None, ...] = (None, *gradient.values.shape[1:])
+        if gradient.dense_shape is not None:
+            seen = gradient.dense_shape
+        _check_shape(self._name, seen, self._declared)
+        if self._declared is not None and self._declared[0] is not None:
+            gradient.check_range(self._declared[0], "grad")
+
+    def _learn_shape(self, total: Any) -> None:
+        slices = total if isinstance(total, IndexedSlices) else total[0]
+        rows = None if self._declared is None else self._declared[0]
+        self._declared = (rows, *slices.values.shape[1:])
 
     def take_grad(
         self, num_required: Any, name: str | None = None, *, timeout: float | None = None

@@ -8,7 +8,7 @@ from typing import Any
 from fastopt import _pairs
 from fastopt._arrays import shown
 from fastopt._slots import WeakIdentityMap
-from fastopt._sums import GradientSum
+from fastopt._sums import Collected, GradientSum
 from fastopt._validate import Real
 from fastopt.distribute.context import context_set_to
 from fastopt.distribute.strategy import Strategy, get_replica_context, has_strategy
@@ -50,7 +50,7 @@ class GradientAccumulation(OptimizerWrapper):
     -----
     Where a micro-batch has no gradient for a variable, it counts as zero: the mean is over all
     micro-batches, for sparse gradients too. A variable without a gradient in any of them is left
-    alone. What is collected half-way is not part of ``variables()``; save between steps. Slots are
+    alone. What is collected half-way is not part of ``variables()``, but of checkpoints. Slots are
     the wrapped optimizer's, and found through the wrapper.
 
     Examples
@@ -153,6 +153,17 @@ class GradientAccumulation(OptimizerWrapper):
 
     def _has_collected(self, var: Variable) -> bool:
         return var in self._sums
+
+    def _collected_now(self) -> Collected:
+        sums = [(var, found.state()) for var, found in self._sums.items()]
+        return Collected(self._collected, 0, sums)
+
+    def _set_collected(self, collected: Collected) -> None:
+        sums: WeakIdentityMap[Variable, GradientSum] = WeakIdentityMap()
+        for var, state in collected.sums:
+            sums[var] = GradientSum(var.shape)
+            sums[var].restore(state)
+        self._collected, self._sums = collected.count, sums
 
     def get_slot(self, var: Variable, name: str) -> Variable | None:
         """Return the wrapped optimizer's slot."""

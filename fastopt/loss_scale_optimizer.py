@@ -30,7 +30,8 @@ class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
     Raises
     ------
     ValueError
-        If `opt` is not an optimizer, or `loss_scale` is ``None`` or no loss scale.
+        If `opt` is not an optimizer or scales the loss itself, or `loss_scale` is ``None`` or no
+        loss scale.
 
     Notes
     -----
@@ -52,6 +53,11 @@ class MixedPrecisionLossScaleOptimizer(OptimizerWrapper):
 
     def __init__(self, opt: Optimizer, loss_scale: Any) -> None:
         super().__init__(opt)
+        if opt.doing_loss_scaling():
+            raise ValueError(
+                f"opt must not scale the loss itself, as {opt!r} does: its gradients would be"
+                " scaled twice"
+            )
         scale = get(loss_scale)
         if scale is None:
             raise ValueError("loss_scale must not be None")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastopt import _pairs
+from fastopt._sums import Collected
 from fastopt._validate import Real, UnsupportedTypeError
 from fastopt.accumulators import ConditionalAccumulator, SparseConditionalAccumulator
 from fastopt.distribute.context import current as current_replica
@@ -146,6 +147,7 @@ class SyncReplicasOptimizer(OptimizerWrapper):
         self._waiting: deque[_Turn] = deque()
         self._start = self._initial_tokens = 0
         self._closed = ""
+        self._resumed: Collected | None = None  # for the first call
         # What the first call found: the step counter and where each variable's gradients go.
         self._global_step: Variable | None = None
         self._entries: list[tuple[Variable, Accumulator | None]] = []
@@ -259,6 +261,29 @@ class SyncReplicasOptimizer(OptimizerWrapper):
         # What workers have begun with a variable they go on with.
         return any(each is var for each, _ in self._entries)
 
+    def _collected_now(self) -> Collected:
+        with self._changed:
+            if self._resumed is not None:  # and nobody has come since
+                return self._resumed
+            collected, sums = Collected(), []
+            for var, accumulator in self._entries:
+                if accumulator is not None:  # all are at one step, and have as many gradients
+                    collected = accumulator._collected_now()
+                    sums += [(var, state) for _, state in collected.sums]
+            numbers = {
+                "tokens": list(self._tokens),
+                "start": [self._start, self._initial_tokens] if self._entries else [],
+                "stale": [self.num_stale],
+            }
+            return Collected(collected.count, collected.step, sums, numbers)
+
+    def _set_collected(self, collected: Collected) -> None:
+        with self._changed:
+            self.num_stale = sum(collected.numbers.get("stale", []))
+            self._resumed = collected
+            if self._entries:
+                self._go_on()
+
     # ------------------------------------------------------------------ the course of a call
 
     def _read(self, pairs: list[Any]) -> list[tuple[Any, Any]]:
@@ -290,7 +315,28 @@ class SyncReplicasOptimizer(OptimizerWrapper):
         self._global_step = global_step
         self._entries = entries
         self._start = int(global_step.item())
-        self._put_initial_tokens(self._required - self._total)
+        if self._resumed is None:
+            self._put_initial_tokens(self._required - self._total)
+        else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Give the accumulators what a checkpoint had for them, and the tokens to workers."""
+        collected, self._resumed = self._resumed, None
+        assert collected is not None and self._global_step is not None
+        began = collected.numbers.get("start", [])
+        step = collected.step if began else int(self._global_step.item())
+        sums = {id(var): state for var, state in collected.sums}
+        for var, accumulator in self._entries:
+            if accumulator is not None:
+                state = [(var, sums[id(var)])] if id(var) in sums else []
+                count = collected.count if state else 0
+                accumulator._set_collected(Collected(count, step, state))
+        self._tokens = deque(collected.numbers.get("tokens", []))
+        self._start, self._initial_tokens = began or (step, 0)
+        if not began:
+            self._put_initial_tokens(self._required - self._total)
+        self._hand_out()
 
     def _put_initial_tokens(self, number: int) -> None:
         more = max(0, number - self._initial_tokens)
@@ -403,6 +449,7 @@ _TRANSIENT = (
     "_start",
     "_initial_tokens",
     "_closed",
+    "_resumed",
     "_global_step",
     "_entries",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from fastopt._arrays import shown
+from fastopt._sums import Collected
 from fastopt.loss_scale import LossScale
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer
@@ -74,6 +75,13 @@ class OptimizerWrapper(Optimizer):
     def _has_collected(self, var: Variable) -> bool:
         """Say whether there are gradients of a variable that have not been applied."""
         return False
+
+    def _collected_now(self) -> Collected | None:
+        """Return what has been collected for a step that is not done yet, if this one collects."""
+        return None
+
+    def _set_collected(self, collected: Collected) -> None:
+        """Go on from what `_collected_now` returned, in another process say."""
 
     def _refuse(self, *args: Any) -> NoReturn:
         raise RuntimeError(

@@ -418,6 +418,17 @@ def test_own_loss_scale() -> None:
     assert v.item() == -2.0
 
 
+def test_nothing_is_scaled_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """tensorflow/tensorflow, keras: a loss scale around a loss scale is refused there, too."""
+    inner = MixedPrecisionLossScaleOptimizer(AdamOptimizer(0.1), 8.0)
+    for scaling in (AdamOptimizer(0.1, loss_scale=2.0), inner):
+        with pytest.raises(ValueError, match="opt must not scale the loss itself, as <"):
+            MixedPrecisionLossScaleOptimizer(scaling, 4.0)
+    monkeypatch.setenv("TF_ENABLE_AUTO_MIXED_PRECISION_LOSS_SCALING", "1")
+    with pytest.raises(ValueError, match="would be scaled twice"):
+        MixedPrecisionLossScaleOptimizer(AdamOptimizer(0.1), 4.0)
+
+
 def test_wrapper_is_an_optimizer() -> None:
     v = Variable(np.ones(2), name="v")
     momentum = MomentumOptimizer(1.0, 0.5, use_locking=True, name="M")

@@ -70,6 +70,36 @@ class AverageRecord:
 
 
 @dataclass
+class SumRecord:
+    """A sum of gradients: the dtype of its first term, and its tensors by the parts of a sum."""
+
+    dtype: str
+    tensors: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class CollectedRecord:
+    """What has been collected for a step that is not done yet.
+
+    Attributes
+    ----------
+    count : int
+        How many gradients.
+    step : int
+        For which step.
+    sums : dict of str to SumRecord
+        Key of the variable -> the sum of its gradients; of an accumulator under its own key.
+    numbers : dict of str to list of int
+        What else there is to know.
+    """
+
+    count: int = 0
+    step: int = 0
+    sums: dict[str, SumRecord] = field(default_factory=dict)
+    numbers: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass
 class Document:
     """Everything there is to say about a checkpoint besides its tensors.
 
@@ -83,8 +113,10 @@ class Document:
         Keys of the variables, which are the names of their tensors.
     debiased : dict of str to BiasedRecord
         What `assign_moving_average` keeps for variables, by their keys.
-    optimizers, loss_scales, averages : dict
+    optimizers, loss_scales, averages, accumulators : dict
         By their keys.
+    collected : dict of str to CollectedRecord
+        Of the optimizers that collect gradients, by their keys.
     extra : object
         What the caller wanted to keep.
     """
@@ -96,6 +128,8 @@ class Document:
     optimizers: dict[str, OptimizerRecord] = field(default_factory=dict)
     loss_scales: dict[str, LossScaleRecord] = field(default_factory=dict)
     averages: dict[str, AverageRecord] = field(default_factory=dict)
+    collected: dict[str, CollectedRecord] = field(default_factory=dict)
+    accumulators: dict[str, CollectedRecord] = field(default_factory=dict)
     extra: Any = None
 
     def to_json(self) -> str:
@@ -159,6 +193,8 @@ def document_of(text: str, path: str) -> Document:
                 key: AverageRecord(_texts(record["shadows"]), _biased(record["functions"]))
                 for key, record in raw["averages"].items()
             },
+            collected=_collected(raw.get("collected", {})),
+            accumulators=_collected(raw.get("accumulators", {})),
             extra=raw["extra"],
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -175,6 +211,24 @@ def _is(value: Any, kind: type) -> Any:
 def _biased(value: Any) -> dict[str, BiasedRecord]:
     return {
         key: BiasedRecord(_is(record["tensor"], str), _is(record["weight"], float))
+        for key, record in value.items()
+    }
+
+
+def _collected(value: Any) -> dict[str, CollectedRecord]:
+    return {
+        key: CollectedRecord(
+            _is(record["count"], int),
+            _is(record["step"], int),
+            {
+                owner: SumRecord(_is(one["dtype"], str), _texts(one["tensors"]))
+                for owner, one in record["sums"].items()
+            },
+            {
+                name: [_is(number, int) for number in _is(numbers, list)]
+                for name, numbers in record["numbers"].items()
+            },
+        )
         for key, record in value.items()
     }
 

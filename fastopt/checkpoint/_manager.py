@@ -53,7 +53,7 @@ class CheckpointManager:
     ----------
     directory : str or path
         Made if it is not there.
-    optimizers, variables, averages
+    optimizers, variables, averages, accumulators
         As for `save`.
     max_to_keep : int or None, default 5
         How many checkpoints of the highest steps are kept; ``None`` keeps all.
@@ -97,6 +97,7 @@ class CheckpointManager:
         variables: Any = None,
         *,
         averages: Any = None,
+        accumulators: Any = None,
         max_to_keep: int | None = 5,
         checkpoint_interval: int = 1,
         step_counter: Variable | None = None,
@@ -114,7 +115,7 @@ class CheckpointManager:
         self._directory = os.fspath(directory)
         self._optimizers = optimizers
         self._variables = variables
-        self._averages = averages
+        self._around = {"averages": averages, "accumulators": accumulators}
         self._max_to_keep = max_to_keep
         self._interval = checkpoint_interval
         self._counter = step_counter
@@ -174,7 +175,7 @@ class CheckpointManager:
         if check_interval and self._last is not None and 0 <= step - self._last < self._interval:
             return None
         path = os.path.join(self._directory, f"{self._name}-{step}{_SUFFIX}")
-        save(path, self._optimizers, self._variables, extra, averages=self._averages, step=step)
+        save(path, self._optimizers, self._variables, extra, step=step, **self._around)
         self._last = step
         self._prune(step)
         return path
@@ -195,9 +196,7 @@ class CheckpointManager:
         path = self.latest_checkpoint
         if path is None:
             return None
-        done = restore(
-            path, self._optimizers, self._variables, averages=self._averages, strict=strict
-        )
+        done = restore(path, self._optimizers, self._variables, strict=strict, **self._around)
         self._last = _step_of(os.path.basename(path), self._name)
         return done
 

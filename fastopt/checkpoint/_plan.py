@@ -10,22 +10,28 @@ from typing import Any
 import numpy as np
 
 from fastopt._pairs import require_storage
+from fastopt._sums import Collected, SumState
+from fastopt.accumulators import Accumulator
+from fastopt.checkpoint._collected import read_sum
 from fastopt.checkpoint._document import (
     AverageRecord,
     BiasedRecord,
+    CollectedRecord,
     Document,
     LossScaleRecord,
     OptimizerRecord,
+    SumRecord,
     describe,
 )
 from fastopt.checkpoint._file import TensorFile
 from fastopt.checkpoint._initial import Initial
 from fastopt.checkpoint._save import hyperparameters
-from fastopt.checkpoint._state import State, functions, non_slots, scale_variables
+from fastopt.checkpoint._state import State, collecting, functions, non_slots, scale_variables
 from fastopt.loss_scale import LossScale
 from fastopt.moving_averages import ExponentialMovingAverage, set_debiasing
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable
+from fastopt.wrapper import OptimizerWrapper
 
 Array = np.ndarray[Any, Any]
 
@@ -105,6 +111,8 @@ class Plan:
         self.debiased: list[tuple[Variable, BiasedRecord | None]] = []
         self.function_averages: list[tuple[ExponentialMovingAverage, str, BiasedRecord]] = []
         self.new_shadows: list[tuple[str, ExponentialMovingAverage, Variable]] = []
+        self.collected_tensors: list[str] = []
+        self.collections: list[tuple[OptimizerWrapper | Accumulator, Collected]] = []
         self.restored: dict[str, None] = {}
         self.missing: list[str] = []
         self.claimed: set[str] = set()
@@ -232,7 +240,69 @@ class Plan:
                         continue
                 self.function_averages.append((average, name, biased))
 
+    def collected(self) -> None:
+        """Plan what optimizers have collected for a step that is not done yet."""
+        for key, (optimizer, _) in collecting(self.state).items():
+            record = self.document.collected.get(key)
+            if record is None:
+                self.missing.append(f"what optimizer {key!r} has collected")
+                record = CollectedRecord()
+            sums: list[tuple[Any, SumState]] = []
+            for name, one in record.sums.items():
+                var = self.state.variables.get(name)
+                what = f"collected gradients of {name!r} (optimizer {key!r})"
+                if var is None:
+                    self.missing.append(f"variable {name!r}, for {what}")
+                elif (total := self._sum(what, one, var.shape)) is not None:
+                    sums.append((var, total))
+            whole = len(sums) == len(record.sums)
+            self._collect(optimizer, record, sums if whole else [], whole)
+
+    def accumulators(self) -> None:
+        """Plan what has been put into accumulators."""
+        for key, accumulator in self.state.accumulators.items():
+            record = self.document.accumulators.get(key)
+            if record is None:
+                self.missing.append(f"accumulator {key!r}")
+                continue
+            sums: list[tuple[Any, SumState]] = []
+            for one in record.sums.values():
+                total = self._sum(f"accumulator {key!r}", one, accumulator._declared)
+                if total is not None:
+                    problem = accumulator._misfit(total)
+                    if problem:
+                        self.wrong.append(f"accumulator {key!r} {problem}")
+                    sums.append((accumulator, total))
+            self._collect(accumulator, record, sums, len(sums) == len(record.sums))
+
     # ------------------------------------------------------------------ parts of that
+
+    def _sum(
+        self, what: str, record: SumRecord, shape: tuple[int | None, ...] | None
+    ) -> SumState | None:
+        absent = [t for t in record.tensors.values() if t not in self.file.entries]
+        self.claimed.update(record.tensors.values())
+        if absent:
+            self.missing.append(f"{what}, tensors {', '.join(map(repr, absent))}")
+            return None
+        try:
+            total = read_sum(self.file, record, shape)
+            self.collected_tensors += record.tensors.values()
+            return total
+        except ValueError as error:
+            self.wrong.append(f"{what}: {error}")
+            return None
+
+    def _collect(
+        self,
+        owner: OptimizerWrapper | Accumulator,
+        record: CollectedRecord,
+        sums: list[tuple[Any, SumState]],
+        whole: bool,
+    ) -> None:
+        """Plan that something goes on from a record; from nothing if that is not whole."""
+        count = record.count if whole else 0
+        self.collections.append((owner, Collected(count, record.step, sums, record.numbers)))
 
     def _assign(self, what: str, var: Variable, tensor: str) -> bool:
         if not self._fits(what, tensor, var.shape, var.dtype):
@@ -293,13 +363,15 @@ class Plan:
 
     # ------------------------------------------------------------------ whether, and then how
 
-    def require_fit(self, optimizers: bool, averages: bool) -> None:
+    def require_fit(self, optimizers: bool, averages: bool, accumulators: bool) -> None:
         """Raise if something is wrong; if strict, also if something is missing or unexpected."""
         left_out: set[str] = set()
         if not optimizers:
             left_out.update(_tensors_of_optimizers(self.document))
         if not averages:
             left_out.update(_tensors_of_averages(self.document))
+        if not accumulators:
+            left_out.update(_tensors_collected(self.document.accumulators))
         self.unexpected = [
             name for name in self.file.entries if name not in self.claimed and name not in left_out
         ]
@@ -333,6 +405,8 @@ class Plan:
                 kept.restore(*self._biased(biased), average._zero_debias)
         for optimizer, name, tensor in self.waiting:
             optimizer._restorable[name] = self.file.array(tensor).copy()
+        for owner, collected in self.collections:
+            owner._set_collected(collected)
         for scale, skipped in self.skipped_steps:
             scale.skipped_steps = skipped  # type: ignore[attr-defined]
 
@@ -357,6 +431,7 @@ class Plan:
         deferred = [tensor for _, _, tensor in self.waiting]
         others = [tensor for _, _, tensor in self.shadows]
         others += [record.tensor for _, record in self.debiased if record is not None]
+        others += self.collected_tensors
         for average, name, record in self.function_averages:
             (deferred if name in average._waiting else others).append(record.tensor)
         reset = [each.what for each in self.resets] + [what for what, _, _ in self.new_shadows]
@@ -382,6 +457,13 @@ def _tensors_of_optimizers(document: Document) -> Iterable[str]:
         yield from record.non_slots.values()
     for scale in document.loss_scales.values():
         yield from scale.variables.values()
+    yield from _tensors_collected(document.collected)
+
+
+def _tensors_collected(records: dict[str, CollectedRecord]) -> Iterable[str]:
+    for record in records.values():
+        for total in record.sums.values():
+            yield from total.tensors.values()
 
 
 def _tensors_of_averages(document: Document) -> Iterable[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from fastopt.checkpoint._file import TensorFile
 from fastopt.checkpoint._plan import Plan, Restored
-from fastopt.checkpoint._state import State, require_whole_steps
+from fastopt.checkpoint._state import State
 
 
 def restore(
@@ -16,6 +16,7 @@ def restore(
     variables: Any = None,
     *,
     averages: Any = None,
+    accumulators: Any = None,
     strict: bool = True,
 ) -> Restored:
     """Give variables and optimizers the state that was saved.
@@ -28,9 +29,10 @@ def restore(
     ----------
     path : str or path
         What `save` has written, or any other safetensors file: of that only variables are restored.
-    optimizers, variables, averages
+    optimizers, variables, averages, accumulators
         As for `save`. Without `optimizers`, what the file holds of optimizers is left out; the same
-        goes for `averages`.
+        goes for `averages` and `accumulators`. What optimizers have collected for a step that is
+        not done yet is replaced by what they had when the file was saved.
     strict : bool, default True
         Refuse a file that lacks something or holds something that nobody has asked for, or whose
         optimizers are of other classes. With False, what there is on both sides is restored. State
@@ -82,16 +84,17 @@ def restore(
     array([0.5, 1.5])
     """
     file = TensorFile(os.path.realpath(os.fspath(path)))
-    state = State(optimizers, variables, averages)
+    state = State(optimizers, variables, averages, accumulators)
     with state.locked() as stack:
-        require_whole_steps(state)
         plan = Plan(file, state, strict)
         plan.variables()
         if optimizers is not None:
             stack.enter_context(plan.making_slots())
             plan.optimizers()
             plan.loss_scales()
+            plan.collected()
         plan.averages()
-        plan.require_fit(optimizers is not None, averages is not None)
+        plan.accumulators()
+        plan.require_fit(optimizers is not None, averages is not None, accumulators is not None)
         plan.carry_out()
     return plan.report()

@@ -5,22 +5,25 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from fastopt._sums import Collected
 from fastopt.checkpoint import _file
 from fastopt.checkpoint._document import (
     AverageRecord,
     BiasedRecord,
+    CollectedRecord,
     Document,
     LossScaleRecord,
     OptimizerRecord,
+    SumRecord,
     describe,
     require_json,
     versions,
 )
 from fastopt.checkpoint._state import (
     State,
+    collecting,
     functions,
     non_slots,
-    require_whole_steps,
     scale_variables,
 )
 from fastopt.global_step import get_global_step
@@ -36,6 +39,7 @@ def save(
     extra: Any = None,
     *,
     averages: Any = None,
+    accumulators: Any = None,
     step: int | None = None,
 ) -> str:
     """Save variables and the state of optimizers to one file.
@@ -61,6 +65,10 @@ def save(
         keys: the state of a random generator, the place in the data.
     averages : ExponentialMovingAverage, iterable of them or mapping, optional
         Their shadows are saved.
+    accumulators : accumulator, iterable of them or mapping, optional
+        `ConditionalAccumulator` and `SparseConditionalAccumulator`: what has been put in since the
+        last take is saved. What optimizers have collected for a step that is not done yet is saved
+        with them.
     step : int, optional
         For the record. Default: the value of the default graph's global step, if it has one.
 
@@ -76,8 +84,7 @@ def save(
     TypeError
         If something is not of the type its place is for.
     ValueError
-        If two variables or optimizers have the same name, or a step of several micro-batches is
-        half done.
+        If two variables or optimizers have the same name.
     OSError
         If the file cannot be written. The old one is still there.
 
@@ -104,9 +111,8 @@ def save(
     _file.require_safetensors()
     path = os.path.realpath(os.fspath(path))
     require_json(extra, "extra")
-    state = State(optimizers, variables, averages)
+    state = State(optimizers, variables, averages, accumulators)
     with state.locked():
-        require_whole_steps(state)
         document = Document(_step(step), versions(), extra=extra)
         arrays = _Tensors()
         for key, var in state.variables.items():
@@ -126,6 +132,11 @@ def save(
             )
         for key, average in state.averages.items():
             document.averages[key] = _average(average, state, arrays)
+        for key, (_, collected) in collecting(state).items():
+            document.collected[key] = _collected(collected, state, arrays, key)
+        for key, accumulator in state.accumulators.items():
+            now = accumulator._collected_now()
+            document.accumulators[key] = _collected(now, state, arrays, key)
         _file.write(path, arrays, document)
     return path
 
@@ -188,6 +199,25 @@ def _average(average: ExponentialMovingAverage, state: State, arrays: _Tensors) 
     known = {name: (kept.biased, kept.weight) for name, kept in functions(average).items()}
     for name, debiasing in (average._waiting | known).items():
         record.functions[name] = arrays.add_biased(f"{name}/{average.name}", debiasing)
+    return record
+
+
+def _collected(collected: Collected, state: State, arrays: _Tensors, key: str) -> CollectedRecord:
+    record = CollectedRecord(collected.count, collected.step, numbers=collected.numbers)
+    for owner, total in collected.sums:
+        name = prefix = key
+        if isinstance(owner, Variable):
+            of_var = state.key_of(owner)
+            if of_var is None:
+                raise ValueError(
+                    f"optimizer {key!r} has collected gradients of {owner.name!r}, which is not"
+                    " among the variables to be saved"
+                )
+            name, prefix = of_var, f"{of_var}/{key}"
+        record.sums[name] = SumRecord(total.dtype)
+        for part, array in total.arrays.items():
+            tensor = arrays.add(arrays.free(f"{prefix}/collected_{part}"), array)
+            record.sums[name].tensors[part] = tensor
     return record
 
 

@@ -8,22 +8,25 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fastopt._arrays import shown
+from fastopt._sums import Collected
+from fastopt.accumulators import Accumulator
 from fastopt.graph import GraphKeys, get_default_graph
 from fastopt.loss_scale import LossScale
 from fastopt.moving_averages import ExponentialMovingAverage, function_name
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable
+from fastopt.wrapper import OptimizerWrapper
 
 # What TensorFlow calls the parts of an optimizer that is put around another one.
 _PART_NAMES = {"_optimizer": "base_optimizer"}
 
 
 class State:
-    """The variables, optimizers, loss scales and moving averages of a call, each with its key.
+    """What a call is about, each thing with its key.
 
     Parameters
     ----------
-    optimizers, variables, averages
+    optimizers, variables, averages, accumulators
         As `save` and `restore` take them.
 
     Raises
@@ -34,12 +37,17 @@ class State:
         If two things have the same key.
     """
 
-    def __init__(self, optimizers: Any, variables: Any, averages: Any) -> None:
+    def __init__(
+        self, optimizers: Any, variables: Any, averages: Any, accumulators: Any = None
+    ) -> None:
         self.optimizers: dict[str, Optimizer] = {}
         self.loss_scales: dict[str, LossScale] = {}
         self._depths: dict[str, int] = {}
         self.averages: dict[str, ExponentialMovingAverage] = dict(
             _keyed(averages, ExponentialMovingAverage, "averages", "name")
+        )
+        self.accumulators: dict[str, Accumulator] = dict(
+            _keyed(accumulators, Accumulator, "accumulators", "name")
         )
         for key, optimizer in _keyed(optimizers, Optimizer, "optimizers", "get_name"):
             self._add_optimizer(key, optimizer, 0)
@@ -175,21 +183,15 @@ def functions(average: ExponentialMovingAverage) -> dict[str, Any]:
     return found
 
 
-def require_whole_steps(state: State) -> None:
-    """Check that no optimizer is half-way through a step of several micro-batches.
-
-    Raises
-    ------
-    ValueError
-        If one is.
-    """
+def collecting(state: State) -> dict[str, tuple[OptimizerWrapper, Collected]]:
+    """Return the optimizers that collect gradients, and what they have, by their keys."""
+    found = {}
     for key, optimizer in state.optimizers.items():
-        collected = getattr(optimizer, "num_accumulated", 0)
-        if collected:
-            raise ValueError(
-                f"optimizer {key!r} has collected {collected} micro-batches, which a checkpoint "
-                "doesn't hold: save and restore between steps, or call flush() before"
-            )
+        if isinstance(optimizer, OptimizerWrapper):
+            collected = optimizer._collected_now()
+            if collected is not None:
+                found[key] = optimizer, collected
+    return found
 
 
 def _keyed(given: Any, kind: type, what: str, name: str) -> list[tuple[str, Any]]:
