@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fastopt._arrays import contiguous, index_array, real_array
+from fastopt._kernels._csr import touched_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -78,6 +79,11 @@ def rows_of_scipy(matrix: Any, name: str) -> Rows:
 
 def rows_of_csr(indptr: Any, columns: Any, data: Any, shape: tuple[int, ...], name: str) -> Rows:
     """Return the touched rows of a compressed-row matrix given by its three arrays."""
+    if len(shape) == 2 and np.shape(indptr) == (shape[0] + 1,):
+        found = touched_rows(indptr, columns, data, shape[1])
+        if found is not None:
+            return Rows(found[1], found[0], shape)
+    # Other dtypes and layouts; and what is malformed, to say how.
     counts = _checked_counts(indptr, shape[0], len(columns), name)
     touched = np.flatnonzero(counts)
     n = int(counts.sum())

@@ -83,7 +83,7 @@ cdef void run_task(void* context, Py_ssize_t task) noexcept nogil:
         job.work(job, &job.pieces[k])
 
 
-cdef class Pieces:
+cdef class _Pieces:
     """The pieces of a list of arrays, and what came out for each array."""
 
     cdef list arrays
@@ -347,14 +347,14 @@ cdef list made_like(list arrays, bint widen):
 
 def sum_of_squares(list arrays):
     """Return the sum of the squares of all arrays, accumulated in float64 in a fixed order."""
-    cdef Pieces pieces = Pieces(arrays, None)
+    cdef _Pieces pieces = _Pieces(arrays, None)
     pieces.run(squares_piece)
     return pieces.sum()
 
 
 def largest(list arrays):
     """Return the largest magnitude in each array: 0 if it is empty, NaN if one is no number."""
-    cdef Pieces pieces = Pieces(arrays, None)
+    cdef _Pieces pieces = _Pieces(arrays, None)
     pieces.run(largest_piece)
     return pieces.tops(len(arrays))
 
@@ -366,7 +366,7 @@ def times(list arrays, double factor):
     float16 numbers, is used in float64, and the product rounded once.
     """
     cdef list outs = made_like(arrays, False)
-    cdef Pieces pieces = Pieces(arrays, outs)
+    cdef _Pieces pieces = _Pieces(arrays, outs)
     # What was read last, by whoever has found out the factor, may still be in cache.
     pieces.run(times_piece, factor, 0, True)
     return outs
@@ -378,7 +378,7 @@ def unscaled(list arrays, double factor, bint widen):
     float16 numbers are multiplied in float32, and returned so if ``widen`` says it.
     """
     cdef list outs = made_like(arrays, widen)
-    cdef Pieces pieces = Pieces(arrays, outs)
+    cdef _Pieces pieces = _Pieces(arrays, outs)
     pieces.run(unscaled_piece, factor)
     return outs, pieces.tops(len(arrays))
 
@@ -387,7 +387,7 @@ def bounded(array, double low, double high):
     """Return ``max(min(array, high), low)`` as a new array. The limits are numbers of its dtype."""
     cdef list arrays = [array]
     cdef list outs = made_like(arrays, False)
-    cdef Pieces pieces = Pieces(arrays, outs)
+    cdef _Pieces pieces = _Pieces(arrays, outs)
     pieces.run(bounded_piece, low, high)
     return outs[0]
 
@@ -418,7 +418,7 @@ def follow(list averages, list arrays, double share):
             raise ValueError(
                 f"arrays[{k}] has shape {arrays[k].shape}, its average {averages[k].shape}"
             )
-    cdef Pieces pieces = Pieces(arrays, averages, True)
+    cdef _Pieces pieces = _Pieces(arrays, averages, True)
     pieces.run(follow_piece, share)
 
 
