@@ -9,11 +9,11 @@ operations were recorded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from fastopt._kernels._recorder import reachable, steps, undo
 from fastopt.autodiff.aggregation import Patch, Terms, is_running
 from fastopt.autodiff.fitting import fit, seed
 from fastopt.autodiff.primitives import is_inexact
@@ -84,7 +84,7 @@ class BackwardPass:
         ]
         wanted = {id(key) for x, key in zip(xs, self._keys, strict=True) if is_inexact(x.dtype)}
         stopped = {id(_key(x)) for x in stop_gradients}
-        self._steps = _steps(_reachable(y_keys, stopped), wanted, stopped)
+        self._steps = steps(reachable(y_keys, stopped), wanted, stopped)
         last_use = {id(key): -1 for key in y_keys}
         for i, (_, _, parents) in enumerate(self._steps):
             for parent in parents:
@@ -122,33 +122,14 @@ class BackwardPass:
         for key, g in self._seeds:
             self._collect(pending, key, g, False)
         self._seeds = []
-        steps, self._steps = self._steps, []
-        in_steps = {id(node) for node, _, _ in steps}
+        todo, self._steps = self._steps, []
+        in_steps = {id(node) for node, _, _ in todo}
         guard, complete, ready = self._guard, self._complete, self._ready
         if -1 in complete or -1 in ready:
             yield from self._hand_out(-1, pending, in_steps)
-        for i, (node, argnums, parents) in enumerate(steps):
-            terms = pending.pop(id(node), None)
-            if terms is not None:
-                g = _total(terms, node)
-                del terms
-                operation = node.operation
-                found = _pull(operation, node, argnums, g)
-                for argnum, parent, term in zip(argnums, parents, found, strict=True):
-                    if term is None:
-                        continue
-                    fitted = fit(term, parent, operation, argnum)
-                    if guard is not None and not operation.builtin:
-                        fitted = guard.apart(fitted)
-                    owned = (
-                        (fitted is not term or (operation.builtin and term is not g))
-                        and type(fitted) is np.ndarray
-                        and fitted.base is None
-                    )
-                    self._collect(pending, parent, fitted, owned)
-                # Nothing is kept but what is pending.
-                del g, found
-                term = fitted = None
+        apart = None if guard is None else guard.apart
+        for i, step in enumerate(todo):
+            undo(step, pending, _total, _pull, fit, self._collect, apart)
             if i in complete or i in ready:
                 yield from self._hand_out(i, pending, in_steps)
 
@@ -180,56 +161,6 @@ class BackwardPass:
             terms = pending.get(id(key)) if again else pending.pop(id(key), None)
             yield position, None if terms is None else terms[0]
             del terms
-
-
-def _reachable(y_keys: Sequence[Any], stopped: set[int]) -> list[Node]:
-    """Return all nodes that lead to the ys, earliest first; what they read must be unchanged."""
-    seen: dict[int, Node] = {}
-    stack = [key for key in y_keys if type(key) is Node]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen[id(node)] = node
-        for leaf, version in node.reads:
-            if leaf._version != version:
-                raise RuntimeError(
-                    f"{leaf.name!r} was changed after {node.operation.name} had read it, so that "
-                    "gradients would mix old and new values: record the loss again, or give it "
-                    "as a callable"
-                )
-        if id(node) not in stopped:
-            for parent in node.parents:
-                if type(parent) is Node and id(parent) not in seen:
-                    stack.append(parent)
-    return sorted(seen.values(), key=attrgetter("id"))
-
-
-def _steps(nodes: list[Node], wanted: set[int], stopped: set[int]) -> list[Step]:
-    """Return what is to be undone to get from the ys to the xs, latest first."""
-    leads = set(wanted)
-    steps: list[Step] = []
-    for node in nodes:
-        if id(node) in stopped:
-            continue
-        argnums: Sequence[int] = node.argnums
-        parents: Sequence[Any] = node.parents
-        there = [id(parent) in leads for parent in parents]
-        if not all(there):
-            argnums = [i for i, leading in zip(argnums, there, strict=True) if leading]
-            parents = [parent for parent, leading in zip(parents, there, strict=True) if leading]
-        if argnums:
-            leads.add(id(node))
-            missing = node.operation.lacks(argnums)
-            if missing is not None:
-                raise LookupError(
-                    f"no gradient is defined for argument {missing} of {node.operation.name}, "
-                    "which lies between ys and xs; define it with defvjp, or hold it constant "
-                    "with stop_gradient"
-                )
-            steps.append((node, argnums, parents))
-    steps.reverse()
-    return steps
 
 
 def _total(terms: tuple[Any, bool] | Terms, key: Any) -> Any:

@@ -1,8 +1,9 @@
 """Functions that are recorded, and their vector-Jacobian products.
 
 `Primitive` is one recorded function: it takes the values out of its arguments, calls the function,
-and wraps the result with a `Node`. `primitive` and `defvjp` make one out of a user's function; the
-modules of `numpy_vjps` make them out of NumPy's.
+and wraps the result with a `Node`; what every call runs through is compiled (`_kernels/_recorder`).
+`primitive` and `defvjp` make one out of a user's function; the modules of `numpy_vjps` make them
+out of NumPy's.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from fastopt._kernels._recorder import Recorder, install, is_inexact
 from fastopt.autodiff.recording import current
 from fastopt.autodiff.tensor import (
     HANDLERS,
     Differentiable,
-    Form,
-    Node,
     Tensor,
     holds_differentiable,
     name_of,
@@ -27,26 +27,15 @@ from fastopt.autodiff.tensor import (
     value_of,
 )
 
-__all__ = ["Primitive", "defvjp", "defvjp_argnums", "primitive"]
+__all__ = ["Primitive", "defvjp", "defvjp_argnums", "is_inexact", "primitive"]
 
 VjpMaker = Callable[..., Callable[[Any], Any]]
-
-_MISSING: Any = object()
-
-_PLAIN = frozenset((np.ndarray, float, int, bool, type(None), str))
-_NO_KWARGS: dict[str, Any] = {}
 
 ANS = -1
 """Stands for the result among the positions that a derivative reads."""
 
 
-def is_inexact(dtype: np.dtype[Any]) -> bool:
-    """Say whether gradients flow through numbers of this dtype: real, complex, 16-bit."""
-    kind = dtype.kind
-    return kind in "fc" or (kind == "V" and dtype.names is None and "float" in dtype.name)
-
-
-class Primitive:
+class Primitive(Recorder):
     """A function whose calls are recorded.
 
     Parameters
@@ -94,86 +83,6 @@ class Primitive:
         self.joint_reads: frozenset[int] | None = None
 
     # ------------------------------------------------------------------ forward
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function on the values of the arguments, and record the call."""
-        mode = current()
-        if kwargs:
-            args, kwargs = self._settle(args, kwargs, mode.records)
-        values = list(args)
-        argnums: tuple[int, ...] = ()
-        parents: tuple[Any, ...] = ()
-        reads: tuple[tuple[Any, int], ...] = ()
-        blocked = self.blocked
-        for i, x in enumerate(args):
-            kind = type(x)
-            if kind in _PLAIN:
-                continue
-            if kind is Tensor and x._node is not None:
-                values[i] = x._value
-                if i not in blocked:
-                    argnums += (i,)
-                    parents += (x._node,)
-            elif isinstance(x, Differentiable):
-                values[i] = value = x._read()
-                if mode.watches:
-                    if x._trainable:
-                        mode.watch(x)
-                elif mode.versions:
-                    reads += ((x, x._version),)
-                if i not in blocked and is_inexact(value.dtype):
-                    argnums += (i,)
-                    parents += (x,)
-            elif kind is list or kind is tuple:
-                values[i] = self._sequence(i, x)
-        ans = self.function(*values, **kwargs)
-        if not mode.records or not argnums:
-            return _closed(ans, args, values)
-        return self._record(values, kwargs, ans, argnums, parents, reads)
-
-    def _record(
-        self,
-        values: list[Any],
-        kwargs: dict[str, Any],
-        ans: Any,
-        argnums: tuple[int, ...],
-        parents: tuple[Any, ...],
-        reads: tuple[tuple[Any, int], ...],
-    ) -> Any:
-        if type(ans) is not np.ndarray and not isinstance(ans, np.generic):
-            ans = self._as_array(ans)
-        dtype = ans.dtype
-        if not is_inexact(dtype):
-            if dtype.hasobject:
-                raise TypeError(f"{self.name} returned an array of objects, not of numbers")
-            return ans
-        kept = self._kept.get(argnums, _MISSING)
-        if kept is _MISSING:
-            kept = self._keep(argnums)
-        saved: Any = values
-        if kept is not None:
-            if len(argnums) < len(values):
-                for i, value in enumerate(values):
-                    if type(value) is np.ndarray and i not in kept and i not in argnums:
-                        values[i] = None if self.elementwise else Form(value.shape, value.dtype)
-            elif not kept:
-                saved = parents
-            if saved is values:
-                for i, parent in zip(argnums, parents, strict=True):
-                    if i not in kept:
-                        values[i] = parent
-        node = Node(
-            self,
-            argnums,
-            parents,
-            saved,
-            _NO_KWARGS if self.elementwise else kwargs,
-            ans if kept is None or ANS in kept else None,
-            ans.shape,
-            dtype,
-            reads,
-        )
-        return Tensor._of(ans, node)
 
     def _keep(self, argnums: tuple[int, ...]) -> frozenset[int] | None:
         """Return the positions that the derivatives for `argnums` read; None stands for all."""
@@ -298,14 +207,6 @@ class Primitive:
                     return i
         return None
 
-    def pull(self, node: Node, argnums: Sequence[int], g: Any) -> Sequence[Any]:
-        """Return the gradients of the arguments at `argnums`, `g` being that of the result."""
-        if self.joint is not None:
-            return self.joint(argnums, node.ans, node.args, node.kwargs)(g)
-        vjps = self.vjps
-        args, kwargs, ans = node.args, node.kwargs, node.ans
-        return [vjps[i](ans, *args, **kwargs)(g) for i in argnums]  # type: ignore[misc]
-
     def __repr__(self) -> str:
         return f"<primitive {self.name}>"
 
@@ -319,6 +220,9 @@ def _closed(ans: Any, args: Sequence[Any], values: Sequence[Any]) -> Any:
     ):
         return read_only(ans)
     return ans
+
+
+install(Tensor, Differentiable, _closed)
 
 
 def is_default(value: Any) -> bool:

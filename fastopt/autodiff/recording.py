@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import Token
 from types import TracebackType
 from typing import Any
 
+from fastopt._kernels._recorder import Mode, current, enter, leave, set_default
+
 __all__ = [
     "Recording",
+    "current",
     "eager_mode",
     "enable_eager_execution",
     "executing_eagerly",
@@ -22,35 +25,15 @@ __all__ = [
 ]
 
 
-class _Mode:
-    """A mode without a recording.
-
-    Attributes
-    ----------
-    eager : bool
-        What `executing_eagerly` says.
-    records : bool
-        Operations on differentiable objects make tensors.
-    versions : bool
-        The graph remembers at which version it read a variable.
-    watches : bool
-        Reading a trainable object calls `watch`.
-    """
-
-    __slots__ = ("eager", "records", "versions", "watches")
-
-    def __init__(self, *, eager: bool, records: bool, versions: bool, watches: bool) -> None:
-        self.eager = eager
-        self.records = records
-        self.versions = versions
-        self.watches = watches
+# The two modes without a recording.
+GRAPH = Mode(eager=False, records=True, versions=True, watches=False)
+EAGER = Mode(eager=True, records=False, versions=False, watches=False)
 
 
-GRAPH = _Mode(eager=False, records=True, versions=True, watches=False)
-EAGER = _Mode(eager=True, records=False, versions=False, watches=False)
+set_default(GRAPH)
 
 
-class Observing(_Mode):
+class Observing(Mode):
     """A mode in which nothing is recorded but what is read is noted."""
 
     __slots__ = ("read",)
@@ -64,17 +47,7 @@ class Observing(_Mode):
         self.read.append(x)
 
 
-_CURRENT: ContextVar[_Mode | None] = ContextVar("fastopt_mode", default=None)
-_default: _Mode = GRAPH
-
-
-def current() -> Any:
-    """Return `GRAPH`, `EAGER` or the recording that is open in this thread."""
-    mode = _CURRENT.get()
-    return _default if mode is None else mode
-
-
-class Recording(_Mode):
+class Recording(Mode):
     """Record what a callable computes, and which variables it reads.
 
     Use it as a context manager. Operations on differentiable objects inside it are recorded in
@@ -108,8 +81,8 @@ class Recording(_Mode):
         super().__init__(eager=False, records=True, versions=False, watches=True)
         self.watched: list[Any] = []
         self._seen: set[int] = set()
-        self._outer: _Mode | None = None
-        self._token: Token[_Mode | None] | None = None
+        self._outer: Mode | None = None
+        self._token: Token[Mode | None] | None = None
 
     def watch(self, x: Any) -> None:
         """Add `x` to `watched`, unless it is there.
@@ -129,7 +102,7 @@ class Recording(_Mode):
         outer = current()
         self.eager = outer.eager
         self._outer = outer if outer.watches else None
-        self._token = _CURRENT.set(self)
+        self._token = enter(self)
         return self
 
     def __exit__(
@@ -139,7 +112,7 @@ class Recording(_Mode):
         trace: TracebackType | None,
     ) -> None:
         assert self._token is not None
-        _CURRENT.reset(self._token)
+        leave(self._token)
         self._token = None
         outer: Any = self._outer
         self._outer = None
@@ -159,8 +132,7 @@ def enable_eager_execution() -> None:
     >>> import fastopt as fo
     >>> fo.enable_eager_execution()  # doctest: +SKIP
     """
-    global _default
-    _default = EAGER
+    set_default(EAGER)
 
 
 def executing_eagerly() -> bool:
@@ -182,13 +154,13 @@ def executing_eagerly() -> bool:
 
 
 @contextmanager
-def mode_set_to(mode: _Mode) -> Iterator[None]:
+def mode_set_to(mode: Mode) -> Iterator[None]:
     """Put this thread into `mode` for a block."""
-    token = _CURRENT.set(mode)
+    token = enter(mode)
     try:
         yield
     finally:
-        _CURRENT.reset(token)
+        leave(token)
 
 
 def eager_mode() -> Any:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from fastopt._kernels._recorder import Cell, Form, Node, binary, wrapped
 from fastopt.autodiff.array_methods import ArrayMethods
 from fastopt.autodiff.recording import current
 
-__all__ = ["Differentiable", "Node", "Tensor"]
+__all__ = ["Differentiable", "Form", "Node", "Tensor"]
 
 Array = np.ndarray[Any, Any]
 
@@ -28,93 +28,6 @@ HANDLERS: dict[Any, Callable[..., Any]] = {}
 
 FINDERS: list[Callable[[np.ufunc], Callable[..., Any] | None]] = []
 """Asked for the handler of a ufunc that is not in `HANDLERS`, for libraries imported later."""
-
-next_id = count().__next__
-
-
-class Form:
-    """Shape and dtype of an array whose values a derivative does not need."""
-
-    __slots__ = ("shape", "dtype")
-
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self.shape = shape
-        self.dtype = dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        size = 1
-        for n in self.shape:
-            size *= n
-        return size
-
-
-class Node(Form):
-    """One recorded operation.
-
-    A node refers to its inputs, never to its output, so a graph has no cycles and is freed as soon
-    as nobody holds a tensor of it.
-
-    Attributes
-    ----------
-    id : int
-        Larger than the id of every node that it was computed from.
-    operation : Primitive
-        What was called.
-    argnums : tuple of int
-        Positions of the arguments that gradients flow to.
-    parents : tuple of (Node or Differentiable)
-        For each of these positions, the node that made the argument or, if none did, the argument.
-    args, kwargs
-        The arguments of the call, as values. Where the derivative reads only shape and dtype of an
-        argument, the parent stands in its place.
-    ans
-        The result, or None if the derivative does not read it.
-    shape, dtype
-        Those of the result.
-    reads : tuple of (Differentiable, int)
-        The variables whose values were read outside a `Recording`, and their versions then.
-    """
-
-    __slots__ = (
-        "id",
-        "operation",
-        "argnums",
-        "parents",
-        "args",
-        "kwargs",
-        "ans",
-        "reads",
-    )
-
-    def __init__(
-        self,
-        operation: Any,
-        argnums: tuple[int, ...],
-        parents: tuple[Any, ...],
-        args: Any,
-        kwargs: dict[str, Any],
-        ans: Any,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        reads: tuple[tuple[Any, int], ...],
-    ) -> None:
-        self.shape = shape
-        self.dtype = dtype
-        self.id = next_id()
-        self.operation = operation
-        self.argnums = argnums
-        self.parents = parents
-        self.args = args
-        self.kwargs = kwargs
-        self.ans = ans
-        self.reads = reads
 
 
 def value_of(x: Any) -> Any:
@@ -193,17 +106,6 @@ def _operator_of_scipy_sparse(x: Differentiable) -> bool:
             "recorded; use np.asarray(x) if no gradient is wanted"
         )
     return False
-
-
-def _binary(ufunc: np.ufunc, symbol: str) -> tuple[Any, Any]:
-    def forward(self: Any, other: Any) -> Any:
-        return NotImplemented if _defers(other) else HANDLERS[ufunc](self, other)
-
-    def reflected(self: Any, other: Any) -> Any:
-        return NotImplemented if _defers(other) else HANDLERS[ufunc](other, self)
-
-    forward.__name__, reflected.__name__ = f"__{symbol}__", f"__r{symbol}__"
-    return forward, reflected
 
 
 def _in_place(symbol: str) -> Any:
@@ -424,11 +326,11 @@ class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
         """
         return HANDLERS["astype"](self, dtype)
 
-    __add__, __radd__ = _binary(np.add, "add")
-    __sub__, __rsub__ = _binary(np.subtract, "sub")
-    __mul__, __rmul__ = _binary(np.multiply, "mul")
-    __truediv__, __rtruediv__ = _binary(np.true_divide, "truediv")
-    __matmul__, __rmatmul__ = _binary(np.matmul, "matmul")
+    __add__, __radd__ = binary(np.add, HANDLERS, "add")
+    __sub__, __rsub__ = binary(np.subtract, HANDLERS, "sub")
+    __mul__, __rmul__ = binary(np.multiply, HANDLERS, "mul")
+    __truediv__, __rtruediv__ = binary(np.true_divide, HANDLERS, "truediv")
+    __matmul__, __rmatmul__ = binary(np.matmul, HANDLERS, "matmul")
 
     def __neg__(self) -> Any:
         return HANDLERS[np.negative](self)
@@ -459,7 +361,7 @@ class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
     __ior__ = _in_place("|")
 
 
-class Tensor(Differentiable):
+class Tensor(Cell, Differentiable):
     """A value, and the operation and inputs that made it.
 
     Users rarely make one: operations on variables return them. One that is made from a value is a
@@ -493,10 +395,7 @@ class Tensor(Differentiable):
     [array([2., 4.])]
     """
 
-    __slots__ = ("_value", "_node", "_name", "__weakref__")
-
-    _value: Any
-    _name: str | None
+    __slots__ = ("__weakref__",)
 
     def __init__(self, value: Any, dtype: Any = None, name: str | None = None) -> None:
         array = np.array(value, dtype=dtype)
@@ -506,14 +405,7 @@ class Tensor(Differentiable):
         self._node = None
         self._name = name
 
-    @classmethod
-    def _of(cls, value: Any, node: Node) -> Tensor:
-        """Wrap the result of an operation; nothing is copied."""
-        self = cls.__new__(cls)
-        self._value = value
-        self._node = node
-        self._name = None
-        return self
+    _of = staticmethod(wrapped)
 
     def _read(self) -> Array:
         return self._value

@@ -20,9 +20,10 @@ from fastopt.variable import Variable
 
 
 @pytest.fixture
-def graph_by_default(monkeypatch):
+def graph_by_default():
     """Put the default mode of the process back after the test."""
-    monkeypatch.setattr(recording, "_default", recording.GRAPH)
+    yield
+    recording.set_default(recording.GRAPH)
 
 
 def test_graph_mode_records():
