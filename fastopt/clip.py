@@ -300,15 +300,20 @@ def clip_by_global_norm(
     limit = _number("clip_by_global_norm", "clip_norm", clip_norm)
     if limit < 0.0:
         limit = math.inf
-    entries = _read_list(t_list)
-    norm = _norm_of_all(entries, merge_repeated) if use_norm is None else _given_norm(use_norm)
+    entries = given = _read_list(t_list)
+    if use_norm is None:
+        if merge_repeated and not _lists.all_fit(entries):
+            entries = [_merged_if_many(entry) for entry in entries]
+        norm = _norm_of_all(entries, merge_repeated)
+    else:
+        norm = _given_norm(use_norm)
     value = float(norm)
     if not math.isfinite(value):
         factor: Any = math.nan
     elif value > limit:
         factor = limit / norm
     else:
-        return entries, norm
+        return given, norm
     # With a norm that is given nothing is squared, and scaling needs no sums.
     return _all_scaled(entries, factor, merge_repeated and use_norm is None), norm
 
@@ -403,6 +408,14 @@ def _repeats(gradient: Any) -> bool:
     return gradient.grouping(gradient._known_rows()).n_unique < len(gradient)
 
 
+def _merged_if_many(gradient: Any) -> Any:
+    """Return slices merged, if they have so many repeated rows that this saves a second sum."""
+    if not isinstance(gradient, IndexedSlices):
+        return gradient
+    unique = gradient.grouping(gradient._known_rows()).n_unique
+    return gradient.coalesce() if 2 * unique <= len(gradient) and unique else gradient
+
+
 def _bounded(values: Array, low: Array, high: Array) -> Array:
     if _lists.fits(values) and low.ndim == high.ndim == 0:
         lowest, highest = float(low), float(high)
@@ -475,10 +488,11 @@ def _norm_of_all(entries: Sequence[Any], merge_repeated: bool) -> Any:
 
 def _by_norm_of(gradient: Gradient, limit: float, merge_repeated: bool) -> Gradient:
     """Return a gradient, scaled down if its norm exceeds `limit`; itself if not."""
-    norm = _norm([gradient], merge_repeated)
+    merged = _merged_if_many(gradient) if merge_repeated else gradient
+    norm = _norm([merged], merge_repeated)
     if norm <= limit:
         return gradient
-    (scaled,) = _all_scaled([gradient], limit / norm if norm > limit else math.nan, merge_repeated)
+    (scaled,) = _all_scaled([merged], limit / norm if norm > limit else math.nan, merge_repeated)
     return scaled
 
 

@@ -453,6 +453,16 @@ def unscaled(
     """
     factor = 1.0 / float(scale)
     target = None if dtype is None else np.dtype(dtype)
+    gradients = list(gradients)
+    if target is None and _lists.all_fit(gradients):  # as most lists of a step do
+        with step_memory():
+            arrays = [gradient for gradient in gradients if gradient is not None]
+            products, tops = _lists.unscaled(arrays, factor, widen)
+        each = iter(products)
+        scaled: list[Gradient | None] = [
+            None if gradient is None else next(each) for gradient in gradients
+        ]
+        return scaled, all(top < math.inf for top in tops)
     done: list[Gradient | None] = []
     unknown: list[Gradient] = []  # what has to be looked at once more
     together: list[tuple[int, Gradient, np.dtype[Any]]] = []
@@ -515,6 +525,9 @@ def all_finite(gradients: Any) -> bool:
     TypeError
         If a gradient cannot be one.
     """
+    if isinstance(gradients, list) and _lists.all_fit(gradients):  # as most lists of a step do
+        tops = _lists.largest([gradient for gradient in gradients if gradient is not None])
+        return all(top < math.inf for top in tops)
     read: list[Gradient] = []
     for gradient in _leaves(gradients):
         if not isinstance(gradient, np.ndarray | IndexedSlices):

@@ -162,9 +162,13 @@ class ExponentialMovingAverage:
         moves = _Moves(decay)
         for entry in entries:
             if isinstance(entry, Variable):
-                changed = next((ids for var, ids in listed if var is entry), None)
-                moves.make_way(entry, self._shadows.get(entry))
-                shadow = self._shadow(entry)
+                changed = None
+                if listed:
+                    changed = next((ids for var, ids in listed if var is entry), None)
+                shadow = self._shadows.get(entry)
+                moves.make_way(entry, shadow)
+                if shadow is None:
+                    shadow = self._made_shadow(entry)
                 if changed is None:
                     moves.add(shadow, entry)
                 else:
@@ -252,7 +256,7 @@ class ExponentialMovingAverage:
 
     def _check(self, entry: Any, position: int) -> None:
         if isinstance(entry, Variable):
-            if compute_dtype(entry.dtype).kind != "f":
+            if entry.dtype.kind != "f" and compute_dtype(entry.dtype).kind != "f":
                 raise TypeError(
                     f"variable {entry.name!r} has dtype {entry.dtype}; only floating numbers have "
                     "a moving average"
@@ -280,13 +284,15 @@ class ExponentialMovingAverage:
 
     def _shadow(self, var: Variable) -> _Shadow:
         shadow = self._shadows.get(var)
-        if shadow is None:
-            with var.graph.as_default():
-                # Of 16 bits in float32: an average moves by less than they can tell apart.
-                value = var.numpy().astype(compute_dtype(var.dtype), copy=False)
-                shadow = _Shadow(value, False, f"{var.name}/{self._name}", copy=False)
-            var.graph.add_to_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, var)
-            self._shadows[var] = shadow
+        return self._made_shadow(var) if shadow is None else shadow
+
+    def _made_shadow(self, var: Variable) -> _Shadow:
+        with var.graph.as_default():
+            # Of 16 bits in float32: an average moves by less than they can tell apart.
+            value = var.numpy().astype(compute_dtype(var.dtype), copy=False)
+            shadow = _Shadow(value, False, f"{var.name}/{self._name}", copy=False)
+        var.graph.add_to_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, var)
+        self._shadows[var] = shadow
         return shadow
 
 
