@@ -243,7 +243,7 @@ class Word2vec(Workload):
     width: int = 100
     window: int = 5
     negatives: int = 5
-    batch: int = 8_192  # pairs a step, where a library has batches
+    batch: int = 16_384  # pairs a step, where a library has batches
 
     @property
     def megabytes(self) -> float:
