@@ -32,6 +32,11 @@ def kept(a: Any, x: Any, axis: Any) -> Any:
 
 def spread(g: Any, x: Any, axis: Any) -> Any:
     """Broadcast the gradient of a reduction over `x`, as a read-only view."""
+    if axis is None and g.dtype.char in "fd":
+        # As `broadcast_to` makes it, which takes seven times as long.
+        view: Any = np.ndarray(x.shape, g.dtype, np.asarray(g), 0, (0,) * x.ndim)
+        view.flags.writeable = False
+        return view
     return np.broadcast_to(kept(g, x, axis), x.shape)
 
 
