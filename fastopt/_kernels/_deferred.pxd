@@ -10,6 +10,7 @@ from ._typedefs cimport run_table
 cdef extern from "<shared_mutex>" namespace "std" nogil:
     cdef cppclass shared_mutex:
         void lock() noexcept
+        cbool try_lock() noexcept
         void unlock() noexcept
         void lock_shared() noexcept
         void unlock_shared() noexcept
@@ -55,6 +56,10 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
         void settle_all(parallel_fn parallel, int threads) noexcept
         void settle_rows(
             const void* ids, cbool wide, int64_t n, parallel_fn parallel, int threads
+        ) noexcept
+        cbool many_wait(const void* ids, cbool wide, int64_t n) noexcept
+        cbool settle_and_gather(
+            const void* ids, cbool wide, int64_t n, void* out, parallel_fn parallel, int threads
         ) noexcept
         cbool gather(
             const void* ids, cbool wide, int64_t n, void* out, parallel_fn parallel, int threads

@@ -205,7 +205,9 @@ cdef class Ledger:
             self.deferred.mutex.unlock()
 
     def gather(self, cnp.ndarray ids not None, cnp.ndarray out not None):
-        """Copy rows as they are when they are brought up to date, changing nothing.
+        """Copy rows as they are when they are brought up to date.
+
+        Where many of them wait and nobody else is looking, they are brought up to date in place.
 
         Parameters
         ----------
@@ -222,7 +224,7 @@ cdef class Ledger:
         cdef int threads = num_threads()
         cdef const void* data = check_ids(ids)
         cdef void* to = cnp.PyArray_DATA(out)
-        cdef cbool good, wide = cnp.PyArray_ITEMSIZE(ids) == 8
+        cdef cbool many, good = True, wide = cnp.PyArray_ITEMSIZE(ids) == 8
         cdef int64_t n = cnp.PyArray_SIZE(ids)
         float_type(out, "out")
         if out.dtype != self.w.dtype or (<object>out).shape != (n, *self.w.shape[1:]):
@@ -232,8 +234,19 @@ cdef class Ledger:
             )
         with nogil:
             self.deferred.mutex.lock_shared()
-            good = self.deferred.gather(data, wide, n, to, <parallel_fn>parallel_for, threads)
+            many = self.deferred.many_wait(data, wide, n)
+            if not many:
+                good = self.deferred.gather(data, wide, n, to, <parallel_fn>parallel_for, threads)
             self.deferred.mutex.unlock_shared()
+            if many and self.deferred.mutex.try_lock():
+                good = self.deferred.settle_and_gather(
+                    data, wide, n, to, <parallel_fn>parallel_for, threads
+                )
+                self.deferred.mutex.unlock()
+            elif many:
+                self.deferred.mutex.lock_shared()
+                good = self.deferred.gather(data, wide, n, to, <parallel_fn>parallel_for, threads)
+                self.deferred.mutex.unlock_shared()
         if not good:
             raise IndexError(f"an index is out of range for {self.w.shape[0]} rows")
 

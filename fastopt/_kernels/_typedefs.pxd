@@ -58,8 +58,11 @@ cdef extern from "table.h" nogil:
         void (*shrink[2])(void* out, double c, Py_ssize_t n) noexcept nogil
         void (*decay[2])(void* out, double rate, Py_ssize_t n) noexcept nogil
         void (*move[2][2])(
-            void* w, const void* moving, const void* over, const double* h, int n_moments,
-            Py_ssize_t n,
+            void* w, void* moving, void* over, const double* h, int n_moments, Py_ssize_t n
+        ) noexcept nogil
+        void (*make_up[2][2])(
+            void* w, void* moving, void* over, const double* h, int n_moments,
+            double keep_moving, double keep_over, Py_ssize_t n,
         ) noexcept nogil
         double (*squares[2])(const void* a, Py_ssize_t n) noexcept nogil
         double (*dot[2])(const void* a, const void* b, Py_ssize_t n) noexcept nogil

@@ -10,8 +10,9 @@
 // A step adds to the entries of the last `window` steps; older ones are complete. A row that has
 // missed more than a window makes up for it window by window.
 //
-// Locks: steps and everything else that writes hold the mutex, look-ups hold it shared. Nobody waits
-// for it, or needs it, with the interpreter's lock.
+// Locks: steps and everything else that writes hold the mutex, look-ups hold it shared; but they take
+// it whole and write, if it is free and many of their rows wait: the step that follows finds these up
+// to date. Nobody waits for the mutex, or needs it, with the interpreter's lock.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +23,12 @@
 #include <cstring>
 #include <memory>
 #include <shared_mutex>
+#include <thread>
 #include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include "pool.hpp"
 #include "table.h"
@@ -43,6 +49,8 @@ struct Decay {
   static constexpr int kDigits = 1024;
 
   std::vector<Shrinking> shrinking;
+  const Shrinking* of_moving = nullptr;  // in there
+  const Shrinking* of_over = nullptr;    // or null, if that slot stays
   int moving = -1, over = -1, root = 0;  // slots; -1: the weight does not move
   int lr_scalar = -1, epsilon_scalar = -1;
   double epsilon = 0, centre = 1;
@@ -70,6 +78,10 @@ struct Decay {
     for (std::int32_t j = 0; j < window; ++j) {
       std::copy_n(values + static_cast<std::size_t>(j) * n_moments, n_moments,
                   &coefficients[static_cast<std::size_t>(j) * stride]);
+    }
+    for (const Shrinking& s : shrinking) {
+      if (s.slot == moving) of_moving = &s;
+      if (s.slot == over) of_over = &s;
     }
   }
   static double power(const Shrinking& s, std::int32_t k) noexcept {
@@ -161,6 +173,7 @@ class Deferred {
     if (last_ == nullptr) {
       last_ = static_cast<std::int32_t*>(std::calloc(n_rows_, sizeof(std::int32_t)));
       if (last_ == nullptr) return false;
+      in_large_pages(last_, n_rows_ * sizeof(std::int32_t));
     }
     if (!reserve(clock() + 2)) return false;
     double* fresh = entry(clock());
@@ -217,15 +230,44 @@ class Deferred {
     if (pending()) for_ids(settle_ids, ids, wide, n, nullptr, parallel, threads);
   }
 
+  // Copies rows that it has brought up to date. False: one of the ids is no row.
+  bool settle_and_gather(const void* ids, bool wide, std::int64_t n, void* out,
+                         parallel_fn parallel, int threads) noexcept {
+    return for_ids(settle_and_gather_ids, ids, wide, n, static_cast<char*>(out), parallel, threads);
+  }
+
   // ---- under the mutex, or shared
 
-  // Copies rows as they would be. False: one of the ids is no row.
+  // Copies rows as they would be, and changes nothing. False: one of the ids is no row.
   bool gather(const void* ids, bool wide, std::int64_t n, void* out, parallel_fn parallel,
               int threads) noexcept {
     return for_ids(gather_ids, ids, wide, n, static_cast<char*>(out), parallel, threads);
   }
+  // Whether many of these rows wait, as far as a few of them tell.
+  bool many_wait(const void* ids, bool wide, std::int64_t n) const noexcept {
+    if (!pending()) return false;
+    const std::int64_t step = n / kProbes + 1;
+    std::int64_t waiting = 0, looked = 0;
+    for (std::int64_t k = 0; k < n; k += step, ++looked) {
+      const std::int64_t row = id_at(ids, wide, k);
+      waiting += valid(row) && last_[row] < clock();
+    }
+    return waiting * 8 > looked;
+  }
 
  private:
+  static constexpr std::int64_t kProbes = 256;
+  static constexpr std::int32_t kBusy = -1;  // in `last`: somebody is bringing the row up to date
+
+  static std::int64_t id_at(const void* ids, bool wide, std::int64_t k) noexcept {
+    // Read once: the array may change under us.
+    return wide ? *(static_cast<const volatile std::int64_t*>(ids) + k)
+                : *(static_cast<const volatile std::int32_t*>(ids) + k);
+  }
+  bool valid(std::int64_t row) const noexcept {
+    return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(n_rows_);
+  }
+
   struct Ids {
     Deferred* self;
     const void* ids;
@@ -234,21 +276,17 @@ class Deferred {
     char* out;
     std::atomic<bool> bad{false};
 
-    std::int64_t at(std::int64_t k) const noexcept {
-      // Read once: the array may change under us.
-      return wide ? *(static_cast<const volatile std::int64_t*>(ids) + k)
-                  : *(static_cast<const volatile std::int32_t*>(ids) + k);
-    }
-    bool valid(std::int64_t row) const noexcept {
-      return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(self->n_rows_);
-    }
     std::int64_t next(std::int64_t k) noexcept {
-      if (k + ahead < n) {
-        const std::int64_t later = at(k + ahead);
-        if (valid(later)) self->prefetch(later);
+      if (k + 2 * ahead < n && self->last_ != nullptr) {
+        const std::int64_t later = id_at(ids, wide, k + 2 * ahead);
+        if (self->valid(later)) __builtin_prefetch(self->last_ + later);
       }
-      const std::int64_t row = at(k);
-      if (valid(row)) return row;
+      if (k + ahead < n) {
+        const std::int64_t later = id_at(ids, wide, k + ahead);
+        if (self->valid(later)) self->prefetch(later);
+      }
+      const std::int64_t row = id_at(ids, wide, k);
+      if (self->valid(row)) return row;
       bad.store(true, std::memory_order_relaxed);
       return -1;
     }
@@ -270,6 +308,43 @@ class Deferred {
       const std::int64_t row = c.next(k);
       if (row >= 0) c.self->copy_row(row, c.out + k * c.self->row_size_);
     }
+  }
+  static void settle_and_gather_ids(void* context, std::ptrdiff_t task) noexcept {
+    Ids& c = *static_cast<Ids*>(context);
+    Deferred& d = *c.self;
+    const std::int64_t hi = std::min(c.n, (task + 1) * c.chunk);
+    std::int64_t done = 0;
+    for (std::int64_t k = task * c.chunk; k < hi; ++k) {
+      const std::int64_t row = c.next(k);
+      if (row < 0) continue;
+      std::int32_t t0;
+      if (d.last_ != nullptr && d.take(row, &t0)) {
+        void* slots[FASTOPT_MAX_SLOTS];
+        d.slots_at(row * d.row_size_, slots);
+        d.bring_row(t0, d.w_ + row * d.row_size_, d.half_at(row), slots);
+        d.copy_stored(row, c.out + k * d.row_size_);
+        __atomic_store_n(d.last_ + row, d.clock(), __ATOMIC_RELEASE);
+        ++done;
+      } else {
+        d.copy_stored(row, c.out + k * d.row_size_);
+      }
+    }
+    d.made_up_.fetch_add(done, std::memory_order_relaxed);
+  }
+  // Takes a row that waits from all others; false: it is up to date, also if somebody else had it.
+  bool take(std::int64_t row, std::int32_t* t0) noexcept {
+    std::int32_t found = __atomic_load_n(last_ + row, __ATOMIC_ACQUIRE);
+    while (found < clock()) {
+      if (found == kBusy) {
+        std::this_thread::yield();
+        found = __atomic_load_n(last_ + row, __ATOMIC_ACQUIRE);
+      } else if (__atomic_compare_exchange_n(last_ + row, &found, kBusy, false, __ATOMIC_ACQUIRE,
+                                             __ATOMIC_ACQUIRE)) {
+        *t0 = found;
+        return true;
+      }
+    }
+    return false;
   }
   static void settle_ids(void* context, std::ptrdiff_t task) noexcept {
     Ids& c = *static_cast<Ids*>(context);
@@ -312,23 +387,30 @@ class Deferred {
     for (int s = 0; s < n_slots_; ++s) slots[s] = slots_[s] + offset;
   }
   void prefetch(std::int64_t row) const noexcept {
-    if (last_ != nullptr) __builtin_prefetch(last_ + row);
-    for (std::int64_t at = 0; at < std::min<std::int64_t>(row_size_, 1024); at += 64) {
-      __builtin_prefetch(w_ + row * row_size_ + at);
-      for (int s = 0; s < n_slots_; ++s) __builtin_prefetch(slots_[s] + row * row_size_ + at);
-    }
+    const std::int64_t at = row * row_size_;
+    prefetch(w_ + at);
+    if (last_ == nullptr || __atomic_load_n(last_ + row, __ATOMIC_RELAXED) >= clock()) return;
+    for (int s = 0; s < n_slots_; ++s) prefetch(slots_[s] + at);
+  }
+  // All lines of a row, which may begin within one.
+  void prefetch(const char* p) const noexcept {
+    const char* const end = p + std::min<std::int64_t>(row_size_, 1024);
+    for (p -= reinterpret_cast<std::uintptr_t>(p) % 64; p < end; p += 64) __builtin_prefetch(p, 0, 2);
   }
 
+  void copy_stored(std::int64_t row, char* out) const noexcept {
+    std::memcpy(out, w_ + row * row_size_, static_cast<std::size_t>(row_size_));
+    if (half_ != nullptr) functions_->refresh[half_type_](out, half_at(row), width_);
+  }
   // The row as it would be, with nothing changed.
   void copy_row(std::int64_t row, char* out) const noexcept {
     const std::int64_t offset = row * row_size_;
-    std::memcpy(out, w_ + offset, static_cast<std::size_t>(row_size_));
-    if (half_ != nullptr) functions_->refresh[half_type_](out, half_at(row), width_);
+    copy_stored(row, out);
     if (!pending() || last_[row] >= clock()) return;
     void* slots[FASTOPT_MAX_SLOTS];
     const Decay& d = *decay_;
+    slots_at(offset, slots);
     if (d.reach <= d.window || clock() - last_[row] <= d.window) {
-      slots_at(offset, slots);
       bring(last_[row], out, slots, width_, false);
       return;
     }
@@ -341,7 +423,7 @@ class Deferred {
       slots[d.over] = buffers[1];
       std::memcpy(buffers[0], slots_[d.moving] + at, static_cast<std::size_t>(n * item_size_));
       std::memcpy(buffers[1], slots_[d.over] + at, static_cast<std::size_t>(n * item_size_));
-      bring(last_[row], out + column * item_size_, slots, n, false);
+      bring(last_[row], out + column * item_size_, slots, n, true);
     }
   }
 
@@ -355,25 +437,33 @@ class Deferred {
     return half_ == nullptr ? nullptr : half_ + row * width_ * 2;
   }
 
-  // Brings n elements that were up to date at step t0 to the clock. Without `shrinks` slots may be
-  // left as they are, or shrunk on the way.
-  void bring(std::int32_t t0, void* w, void* const* slots, std::int64_t n, bool shrinks) const noexcept {
+  // Brings n elements that were up to date at step t0 to the clock. Without `shrinks` slots are left
+  // as they are: then there is no more than a window to make up for.
+  void bring(std::int32_t t0, void* w, void* const* slots, std::int64_t n,
+             bool shrinks) const noexcept {
     const Decay& d = *decay_;
-    std::int32_t missed = clock() - t0, moved = 0, unshrunk = 0;
+    const std::int32_t all = clock() - t0;
+    std::int32_t missed = all;
     if (d.moving >= 0) {
       double h[3 + 16];
       h[1] = d.epsilon;
       h[2] = d.centre;
-      while (missed > 0 && moved < d.reach) {
-        if (unshrunk > 0) shrink(unshrunk, slots, n);
-        unshrunk = std::min(missed, d.window);
+      while (missed > 0 && all - missed < d.reach) {
+        const std::int32_t k = std::min(missed, d.window);
         const double* e = entry(t0);
         h[0] = e[d.stride - 1];
-        std::copy_n(e, d.n_moments, h + 3);
-        functions_->move[d.root][type_](w, slots[d.moving], slots[d.over], h, d.n_moments, n);
-        t0 += unshrunk;
-        missed -= unshrunk;
-        moved += unshrunk;
+        std::copy_n(e, d.n_moments <= 4 ? 4 : d.n_moments, h + 3);  // zeros behind
+        void *moving = slots[d.moving], *over = slots[d.over];
+        if (shrinks && d.of_over != nullptr) {
+          functions_->make_up[d.root][type_](w, moving, over, h, d.n_moments,
+                                             Decay::power(*d.of_moving, k),
+                                             Decay::power(*d.of_over, k), n);
+        } else {
+          functions_->move[d.root][type_](w, moving, over, h, d.n_moments, n);
+          if (shrinks) functions_->shrink[type_](moving, Decay::power(*d.of_moving, k), n);
+        }
+        t0 += k;
+        missed -= k;
       }
     }
     if (missed > 0 && decays_) {
@@ -381,14 +471,26 @@ class Deferred {
                                              : std::exp(log_keep_[clock()] - log_keep_[t0]);
       functions_->shrink[type_](w, keep, n);
     }
-    if (shrinks) shrink(unshrunk + missed, slots, n);
-  }
-  void shrink(std::int32_t k, void* const* slots, std::int64_t n) const noexcept {
-    for (const Decay::Shrinking& s : decay_->shrinking) {
-      if (slots[s.slot] != nullptr) {
+    if (!shrinks) return;
+    for (const Decay::Shrinking& s : d.shrinking) {
+      const std::int32_t k = &s == d.of_moving || &s == d.of_over ? missed : all;
+      if (k != 0 && slots[s.slot] != nullptr) {
         functions_->shrink[type_](slots[s.slot], Decay::power(s, k), n);
       }
     }
+  }
+
+  // Looked up at random, as the rows are: with fewer pages their places are known more often.
+  static void in_large_pages(void* p, std::size_t size) noexcept {
+#ifdef MADV_HUGEPAGE
+    constexpr std::size_t page = 4096, least = 1 << 22;
+    const std::size_t skip = (page - reinterpret_cast<std::uintptr_t>(p) % page) % page;
+    if (size >= least) {
+      madvise(static_cast<char*>(p) + skip, (size - skip) / page * page, MADV_HUGEPAGE);
+    }
+#else
+    (void)p, (void)size;
+#endif
   }
 
   double* entry(std::int32_t t) const noexcept {

@@ -130,22 +130,33 @@ class SparseUpdate {
     for (std::int64_t line = 0; line < lines_; ++line) __builtin_prefetch(p + line * 64, 0, 2);
   }
   void prefetch_row(std::int64_t row) const noexcept {
+    prefetch_first(row);
+    prefetch_rest(row);
+  }
+  // A row in two parts, for what a row has missed to be made up for in between. There are few places
+  // for misses under way: while one burst has taken them all, and there is much to compute before the
+  // next, fetching and computing take turns.
+  void prefetch_first(std::int64_t row) const noexcept {
     prefetch(table_->w + row * row_size_);
     if (table_->half != nullptr) prefetch(table_->half + row * row_size_ / 2);
-    for (int s = 0; s < table_->n_slots; ++s) {
+    if (table_->deferred != nullptr) __builtin_prefetch(table_->deferred->last_of(row), 0, 2);
+    prefetch_slots(row, 0, std::min(1, table_->n_slots));
+  }
+  void prefetch_rest(std::int64_t row) const noexcept { prefetch_slots(row, 1, table_->n_slots); }
+  void prefetch_slots(std::int64_t row, int begin, int end) const noexcept {
+    for (int s = begin; s < end; ++s) {
       if (table_->rule->row_slots >> s & 1) {
         __builtin_prefetch(table_->slots[s] + row * item_size_, 0, 2);
       } else {
         prefetch(table_->slots[s] + row * row_size_);
       }
     }
-    if (table_->deferred != nullptr) __builtin_prefetch(table_->deferred->last_of(row), 0, 2);
   }
   template <class Word>
   void prefetch_item(const Item<Word>* items, std::int64_t k, std::int64_t n) const noexcept {
     if (k >= n) return;
-    prefetch(values_ + static_cast<std::int64_t>(items[k].position) * row_size_);
-    if (items[k].row != items[k - 1].row) prefetch_row(static_cast<std::int64_t>(items[k].row));
+    prefetch(value(items[k]));
+    if (is_new(items, k, n)) prefetch_row(static_cast<std::int64_t>(items[k].row));
   }
 
   char* half_at(std::int64_t offset) const noexcept {
@@ -213,11 +224,28 @@ class SparseUpdate {
     for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
     for (std::int64_t k = 0; k < n; k = end) {
       const Word row = items[k].row;
-      for (end = k; end < n && items[end].row == row; ++end) prefetch_item(items, end + ahead_, n);
+      for (end = k; end < n && items[end].row == row; ++end) {
+        if (table_->deferred == nullptr) {
+          prefetch_item(items, end + ahead_, n);
+        } else if (is_new(items, end + ahead_, n)) {
+          prefetch_first(static_cast<std::int64_t>(items[end + ahead_].row));
+        }
+      }
+      if (table_->deferred != nullptr) {
+        touch(static_cast<std::int64_t>(row));
+        for (std::int64_t later = k + ahead_; later < std::min(end + ahead_, n); ++later) {
+          prefetch(value(items[later]));
+          if (is_new(items, later, n)) prefetch_rest(static_cast<std::int64_t>(items[later].row));
+        }
+      }
       update_row(static_cast<std::int64_t>(row), items + k, end - k);
       ++n_unique;
     }
     return n_unique;
+  }
+  template <class Word>
+  static bool is_new(const Item<Word>* items, std::int64_t k, std::int64_t n) noexcept {
+    return k < n && items[k].row != items[k - 1].row;
   }
 
   // Rules that sum over a row first.

@@ -89,9 +89,13 @@ typedef struct {
   /* out = flush(out - rate * out) */
   void (*decay[FASTOPT_N_TYPES])(void* out, double rate, ptrdiff_t n);
   /* what a weight has missed, see deferred.hpp: by root (0: sqrt, 1: identity) and type;
-     h: keep, epsilon, centre, moments */
-  void (*move[2][FASTOPT_N_TYPES])(void* w, const void* moving, const void* over, const double* h,
+     h: keep, epsilon, centre, moments, of which there are at least four, or zeros behind them */
+  void (*move[2][FASTOPT_N_TYPES])(void* w, void* moving, void* over, const double* h,
                                    int n_moments, ptrdiff_t n);
+  /* the same, and what the slots have missed: factors on both */
+  void (*make_up[2][FASTOPT_N_TYPES])(void* w, void* moving, void* over, const double* h,
+                                      int n_moments, double keep_moving, double keep_over,
+                                      ptrdiff_t n);
   /* sum of squares in float64, in an order that depends on n alone */
   double (*squares[FASTOPT_N_TYPES])(const void* a, ptrdiff_t n);
   /* inner product in the type, in an order that depends on n alone */
