@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fastopt._arrays import compute_dtype, shown
-from fastopt._kernels._aggregate import sum_of_squares
+from fastopt._kernels._lists import sum_of_squares
 from fastopt._pairs import as_list, split
 from fastopt._validate import Real
 from fastopt.autodiff import defvjp
@@ -338,7 +338,7 @@ def _penalty_of(x: Any, l1: float, l2: float) -> Array:
     x = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
     total = l1 * np.sum(np.abs(x), dtype=np.float64) if l1 else 0.0
     if l2:
-        total += l2 * (sum_of_squares(x) if x.dtype.itemsize <= 8 else np.sum(x * x))
+        total += l2 * (sum_of_squares([x]) if x.dtype.itemsize <= 8 else np.sum(x * x))
     return np.asarray(total, dtype=x.dtype)
 
 

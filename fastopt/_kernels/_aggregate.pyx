@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Sums over gradients: of many arrays, and of the squares of one.
+"""Sums of many gradients.
 
 Arrays are C-contiguous, aligned, of native byte order, float32 or float64: the caller has seen to
 it, and it is checked.
@@ -26,12 +26,6 @@ ctypedef struct sum_job:
     const void** terms
     Py_ssize_t n_terms
     void* out
-    Py_ssize_t n
-    int type
-
-ctypedef struct squares_job:
-    const char* a
-    double* partial
     Py_ssize_t n
     int type
 
@@ -105,34 +99,3 @@ def add_n(arrays, out):
             1 if job.n * job.n_terms < ALONE else num_threads(),
         )
         free(job.terms)
-
-
-cdef void squares_task(void* context, Py_ssize_t task) noexcept nogil:
-    cdef squares_job* job = <squares_job*>context
-    cdef Py_ssize_t size = 4 if job.type == 0 else 8
-    cdef Py_ssize_t lo = task * CHUNK
-    job.partial[task] = functions().squares[job.type](
-        job.a + lo * size, min(<Py_ssize_t>CHUNK, job.n - lo)
-    )
-
-
-def sum_of_squares(array):
-    """Return the sum of the squares of all elements, accumulated in float64 in a fixed order."""
-    cdef squares_job job
-    cdef Py_ssize_t task, n_tasks
-    cdef double total = 0
-    job.type = float_type(array, "array")
-    job.a = <const char*>cnp.PyArray_DATA(<cnp.ndarray>array)
-    job.n = cnp.PyArray_SIZE(<cnp.ndarray>array)
-    n_tasks = (job.n + CHUNK - 1) // CHUNK
-    if n_tasks <= 1:
-        return functions().squares[job.type](job.a, job.n)
-    job.partial = <double*>malloc(sizeof(double) * n_tasks)
-    if job.partial == NULL:
-        raise MemoryError(f"no memory to sum {job.n} squares")
-    with nogil:
-        parallel_for(squares_task, &job, n_tasks, 1 if job.n < ALONE else num_threads())
-        for task in range(n_tasks):
-            total += job.partial[task]
-        free(job.partial)
-    return total

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._kernels._aggregate import sum_of_squares
+from fastopt._kernels._lists import sum_of_squares
 from fastopt.autodiff import Differentiable, defvjp
 from fastopt.nn.numerics import Array, as_floating, widened
 from fastopt.nn.recorded import recorded
@@ -45,9 +45,8 @@ def _l2_loss(t: Any) -> Any:
     t = as_floating(t, "t")
     if t.dtype.itemsize > 8:  # extended precision has no kernel
         return np.sum(t * t) / 2
-    total = sum_of_squares(
-        np.ascontiguousarray(widened(t), dtype=widened(t).dtype.newbyteorder("="))
-    )
+    wide = widened(t)
+    total = sum_of_squares([np.ascontiguousarray(wide, dtype=wide.dtype.newbyteorder("="))])
     return np.asarray(total / 2, dtype=t.dtype)
 
 

@@ -1,15 +1,13 @@
-"""Sums over gradients."""
+"""Sums of gradients."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fastopt._kernels._aggregate import add_n, sum_of_squares
-from tests.kernels.support import threads
+from fastopt._kernels._aggregate import add_n
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -47,24 +45,3 @@ def test_what_does_not_fit_is_refused_before_anything_is_written() -> None:
     out.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         add_n([np.ones(3, np.float32)], out)
-
-
-@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 1000, 16_384, 16_385, 200_001])
-def test_sum_of_squares(n: int) -> None:
-    """cython/cython#3618: a sum was as many times too large as there were threads."""
-    for dtype in (np.float32, np.float64):
-        array = np.random.default_rng(n).normal(size=n).astype(dtype)
-        exact = math.fsum(float(x) ** 2 for x in array)
-        results = set()
-        for n_threads in (1, 2, 8):
-            with threads(n_threads):
-                results.add(sum_of_squares(array))
-        assert len(results) == 1
-        # Sixteen running sums: an error of at most n / 16 roundings, seen far smaller.
-        assert results.pop() == pytest.approx(exact, rel=1e-13)
-
-
-def test_squares_of_float32_do_not_overflow() -> None:
-    """jax-ml/jax PR#2426: the norm of four numbers 1e20 was infinite."""
-    array = np.full((2, 2), 1e20, np.float32)
-    assert math.sqrt(sum_of_squares(array)) == pytest.approx(2e20, rel=1e-7)

@@ -245,3 +245,24 @@ def test_rows_of_averages_refuse_what_does_not_fit() -> None:
             _lists.catch_up_rows(average, averaged, ids, np.ones(2))
         read_only.flags.writeable = True
     np.testing.assert_array_equal([average, averaged], 0)
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 1000, 16_384, 16_385, 200_001])
+def test_sum_of_squares_of_one(n: int) -> None:
+    """cython/cython#3618: a sum was as many times too large as there were threads."""
+    for dtype in (np.float32, np.float64):
+        array = np.random.default_rng(n).normal(size=n).astype(dtype)
+        exact = math.fsum(float(x) ** 2 for x in array)
+        results = set()
+        for n_threads in (1, 2, 8):
+            with threads(n_threads):
+                results.add(_lists.sum_of_squares([array]))
+        assert len(results) == 1
+        # Sixteen running sums: an error of at most n / 16 roundings, seen far smaller.
+        assert results.pop() == pytest.approx(exact, rel=1e-13)
+
+
+def test_squares_of_float32_do_not_overflow() -> None:
+    """jax-ml/jax PR#2426: the norm of four numbers 1e20 was infinite."""
+    array = np.full((2, 2), 1e20, np.float32)
+    assert math.sqrt(_lists.sum_of_squares([array])) == pytest.approx(2e20, rel=1e-7)
