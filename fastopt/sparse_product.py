@@ -12,11 +12,14 @@ import numpy as np
 from fastopt import _sparse
 from fastopt._arrays import compute_dtype, index_array, shown
 from fastopt._kernels._grouping import find_out_of_range
+from fastopt._kernels._rows import pooled_gather
+from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
 from fastopt.autodiff.tensor import HANDLERS
 from fastopt.embedding.pooled_gradient import pooled_gradient
 from fastopt.embedding.recorded import record
 from fastopt.indexed_slices import IndexedSlices
+from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
 
@@ -78,6 +81,8 @@ def sparse_matmul(a: Any, b: Any) -> Any:
             f"{shown(a)} and {shown(b)}"
         )
     if sparse_left:
+        if isinstance(b, Variable) and (product := _pooled_product(a, b)) is not None:
+            return product
         return _product(_checked(a, "a"), b)
     return _reflected(a, _checked(b, "b"))
 
@@ -99,14 +104,51 @@ def _product(matrix: Any, dense: Any) -> Any:
     )
 
 
+def _pooled_product(matrix: Any, dense: Variable) -> Any:
+    """Return ``matrix @ dense`` as a pooled look-up: a line of a CSR matrix is a bag.
+
+    Only the rows of the variable are read that the matrix has an entry for. None if anything does
+    not fit, or is wrong: the other way says what.
+    """
+    dtype, shape = dense.dtype, tuple(matrix.shape)
+    if (
+        matrix.format != "csr"
+        or len(shape) != 2
+        or dtype not in (np.float32, np.float64)
+        or matrix.data.dtype != dtype
+        or dense.ndim not in (1, 2)
+        or dense.shape[0] != shape[1]
+        or matrix.indptr.shape != (shape[0] + 1,)
+        or matrix.indptr.dtype.kind != "i"
+        or matrix.indices.dtype.kind != "i"
+    ):
+        return None
+    n = int(matrix.indptr[-1])
+    if matrix.indptr[0] != 0 or not 0 <= n <= min(matrix.indices.size, matrix.data.size):
+        return None
+    offsets = np.ascontiguousarray(matrix.indptr, np.int64)
+    columns = index_array(matrix.indices[:n], "the column indices")
+    entries = np.ascontiguousarray(matrix.data[:n])
+    out = empty((shape[0], *dense.shape[1:]), dtype)
+    try:
+        pooled_gather(dense._read_at(columns), columns, offsets, entries, None, out)
+    except (IndexError, TypeError, ValueError):
+        return None
+
+    def vjp(g: Array) -> IndexedSlices:
+        wide = np.ascontiguousarray(g, dtype)
+        return pooled_gradient(wide, offsets, entries, None, columns, dense.shape)
+
+    return record("sparse_matmul", out, [(dense, vjp)], matrix)
+
+
 def _slices_vjp(matrix: Any, dense_shape: tuple[int, ...], dtype: Any) -> Any:
     def vjp(g: Array) -> IndexedSlices:
         n = int(matrix.indptr[-1])
         wide = np.float32 if np.result_type(matrix.dtype, g.dtype) == np.float32 else np.float64
-        lines = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
         slices = pooled_gradient(
             np.ascontiguousarray(g, wide),
-            lines,
+            matrix.indptr.astype(np.int64, copy=False),
             matrix.data[:n].astype(wide, copy=False),
             None,
             index_array(matrix.indices[:n], "the column indices"),

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 _PAGE = 4096
+_HUGE_PAGE = 1 << 21
 _STEP = 1088
 
 
@@ -31,11 +32,13 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike, stagger: int) -> np.nd
     -------
     ndarray
         C-contiguous and aligned to 64 bytes; the only one that uses its memory. NumPy asks for
-        huge pages for arrays of 4 MiB and more.
+        huge pages for memory of 4 MiB and more.
     """
     dtype = np.dtype(dtype)
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + _PAGE, np.uint8)
-    start = (stagger * _STEP - memory.ctypes.data) % _PAGE
+    # Rows are read here and there: from one huge page on, arrays start where such a page does.
+    unit = _HUGE_PAGE if size >= _HUGE_PAGE else _PAGE
+    memory = np.empty(size + unit + _PAGE, np.uint8)
+    start = -memory.ctypes.data % unit + stagger * _STEP % _PAGE
     return np.ndarray(shape, dtype, memory, offset=start)

@@ -266,7 +266,7 @@ inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t wi
   const std::int64_t bytes = (n_ids + n_bags) * adder.row_size();
   const std::int64_t per_bag = bytes / std::max<std::int64_t>(1, n_bags);
   const std::int64_t chunk =
-      std::max<std::int64_t>(1, kTaskBytes / std::max<std::int64_t>(1, per_bag));
+      std::max<std::int64_t>(1, 4 * kTaskBytes / std::max<std::int64_t>(1, per_bag));
   const std::int64_t tasks = (n_bags + chunk - 1) / chunk;
   const int used = bytes < kAloneBytes ? 1 : threads;
   if (half_type < 0) {

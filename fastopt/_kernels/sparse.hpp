@@ -35,6 +35,7 @@ class SparseUpdate {
   static constexpr std::int64_t kStage = 256;      // elements of short rows updated in one run
   static constexpr std::int64_t kShortRow = 8;     // rows with fewer elements are staged
   static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
+  static constexpr std::int64_t kListed = 4096;    // different short rows that are a task
 
   Grouper grouper;
 
@@ -58,7 +59,9 @@ class SparseUpdate {
           std::calloc(static_cast<std::size_t>(table.n_rows / 8 + 1), 1)));
       if (marks_ == nullptr && decays) return false;  // a row decays the first time only
     }
-    return in_order_ || grouper.partition(parallel, threads_);
+    as_listed_ = table.width < kShortRow && !table.every_row && !table.rule->sequential &&
+                 table.rule->reduction == 0 && all_differ(table);
+    return in_order_ || as_listed_ || grouper.partition(parallel, threads_);
   }
 
   // `rate` is the part of a row's weights that decays before the rule.
@@ -80,6 +83,11 @@ class SparseUpdate {
     lines_ = std::min<std::int64_t>(16, (row_size_ + 63) / 64);
     if (in_order_) {
       grouper.wide() ? walk_in_order<std::uint64_t>() : walk_in_order<std::uint32_t>();
+    } else if (as_listed_) {
+      parallel(listed_task, this, (grouper.size() + kListed - 1) / kListed, threads_);
+      counted_ = true;
+      n_unique_ = grouper.size();
+      return;
     } else if (threads_ == 1) {
       for (std::int64_t b = 0; b < grouper.n_buckets(); ++b) task(this, b);
     } else {
@@ -152,8 +160,8 @@ class SparseUpdate {
       }
     }
   }
-  template <class Word>
-  void prefetch_item(const Item<Word>* items, std::int64_t k, std::int64_t n) const noexcept {
+  template <class Items>
+  void prefetch_item(const Items& items, std::int64_t k, std::int64_t n) const noexcept {
     if (k >= n) return;
     prefetch(value(items[k]));
     if (is_new(items, k, n)) prefetch_row(static_cast<std::int64_t>(items[k].row));
@@ -243,8 +251,8 @@ class SparseUpdate {
     }
     return n_unique;
   }
-  template <class Word>
-  static bool is_new(const Item<Word>* items, std::int64_t k, std::int64_t n) noexcept {
+  template <class Items>
+  static bool is_new(const Items& items, std::int64_t k, std::int64_t n) noexcept {
     return k < n && items[k].row != items[k - 1].row;
   }
 
@@ -320,22 +328,102 @@ class SparseUpdate {
     if (marks_ != nullptr) marks_.get()[row >> 3] = 0;
   }
 
-  // Rows of a few elements: gathered, updated in one run, scattered back.
+  // Whether no row is looked up twice, as in gradients that were summed by row before. Short rows
+  // are then updated as they are listed: to sort them would cost more than to find them. What has
+  // duplicates is found out early.
+  bool all_differ(const Table& table) noexcept {
+    if (marks_ == nullptr) {
+      marks_.reset(static_cast<std::uint8_t*>(
+          std::calloc(static_cast<std::size_t>(table.n_rows / 8 + 1), 1)));
+    }
+    if (marks_ == nullptr) return false;
+    return grouper.wide() ? all_differ<std::uint64_t>() : all_differ<std::uint32_t>();
+  }
+  template <class Word>
+  bool all_differ() const noexcept {
+    const Word* rows = grouper.rows<Word>();
+    std::int64_t k = 0;
+    while (k < grouper.size() && mark(rows[k])) ++k;
+    for (std::int64_t j = 0; j < k; ++j) unmark(rows[j]);
+    return k == grouper.size();
+  }
+
+  // Look-ups as they are listed, in the form of items.
+  template <class Word>
+  struct Listed {
+    const Word* rows;
+    std::int64_t first;
+    Item<Word> operator[](std::int64_t k) const noexcept {
+      return {rows[k], static_cast<Word>(first + k)};
+    }
+  };
+  static void listed_task(void* self, std::ptrdiff_t t) noexcept {
+    const SparseUpdate& u = *static_cast<const SparseUpdate*>(self);
+    u.grouper.wide() ? u.walk_listed<std::uint64_t>(t) : u.walk_listed<std::uint32_t>(t);
+  }
+  template <class Word>
+  void walk_listed(std::int64_t t) const noexcept {
+    const std::int64_t first = t * kListed, n = std::min(kListed, grouper.size() - first);
+    const bool plain = table_->deferred == nullptr && table_->half == nullptr;
+    if (table_->width == 1 && plain) {
+      const Word* rows = grouper.rows<Word>();
+      table_->type == 0 ? walk_singles<float>(rows, first, n) : walk_singles<double>(rows, first, n);
+      return;
+    }
+    const Listed<Word> items{grouper.rows<Word>() + first, first};
+    table_->type == 0 ? walk_short_rows<float>(items, n) : walk_short_rows<double>(items, n);
+  }
+
+  // Rows of one element: what the stage touches stays in the first cache until it is put back.
   template <class T, class Word>
-  std::int64_t walk_short_rows(const Item<Word>* items, std::int64_t n) const noexcept {
+  void walk_singles(const Word* rows, std::int64_t first, std::int64_t n) const noexcept {
+    constexpr std::int64_t kRows = 64, kPrefetched = 16;
+    alignas(64) T stage[1 + FASTOPT_MAX_SLOTS][kRows];
+    T* arrays[1 + FASTOPT_MAX_SLOTS];
+    void* slots[FASTOPT_MAX_SLOTS];
+    const int n_arrays = 1 + table_->n_slots;
+    for (int a = 0; a < n_arrays; ++a) {
+      arrays[a] = reinterpret_cast<T*>(a == 0 ? table_->w : table_->slots[a - 1]);
+      if (a > 0) slots[a - 1] = stage[a];
+    }
+    const std::int64_t end = first + n;
+    for (std::int64_t at = first; at < end; at += kRows) {
+      const std::int64_t m = std::min(kRows, end - at);
+      for (int a = 0; a < n_arrays; ++a) {
+        const T* from = arrays[a];
+        for (std::int64_t k = at; k < at + m; ++k) {
+          __builtin_prefetch(from + rows[std::min(k + kPrefetched, end - 1)], 1, 3);
+          stage[a][k - at] = from[rows[k]];
+        }
+      }
+      if (rate_ != 0) decay_(stage[0], rate_, m);
+      run_(stage[0], reinterpret_cast<const T*>(values_) + at, slots, h_, m);
+      for (int a = 0; a < n_arrays; ++a) {
+        for (std::int64_t k = at; k < at + m; ++k) arrays[a][rows[k]] = stage[a][k - at];
+      }
+    }
+  }
+
+  // Rows of a few elements: gathered, updated in one run, scattered back.
+  template <class T, class Items>
+  std::int64_t walk_short_rows(const Items& items, std::int64_t n) const noexcept {
+    return table_->width == 1 ? walk_rows_of<1, T>(items, n) : walk_rows_of<0, T>(items, n);
+  }
+  template <int kWidth, class T, class Items>
+  std::int64_t walk_rows_of(const Items& items, std::int64_t n) const noexcept {
     alignas(64) T stage[2 + FASTOPT_MAX_SLOTS][kStage];
     T* w = stage[0];
     T* g = stage[1];
     void* slots[FASTOPT_MAX_SLOTS];
     for (int s = 0; s < table_->n_slots; ++s) slots[s] = stage[2 + s];
-    const std::int64_t width = table_->width;
+    const std::int64_t width = kWidth != 0 ? kWidth : table_->width;
     const std::int64_t capacity = kStage / std::max<std::int64_t>(1, width);
     std::uint16_t half[kStage];
     std::int64_t rows[kStage];
     std::int64_t n_unique = 0, staged = 0;
     for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
     for (std::int64_t k = 0; k < n;) {
-      const Word row = items[k].row;
+      const auto row = items[k].row;
       const std::int64_t at = staged * width;
       copy(g + at, reinterpret_cast<const T*>(value(items[k])), width);
       prefetch_item(items, k + ahead_, n);
@@ -454,7 +542,7 @@ class SparseUpdate {
   std::unique_ptr<std::uint8_t[], Free> marks_;  // all zero between runs; absent without memory
   std::int64_t n_unique_ = 0;
   int threads_ = 1;
-  bool in_order_ = false, counted_ = false;
+  bool in_order_ = false, as_listed_ = false, counted_ = false;
 };
 
 }  // namespace fastopt

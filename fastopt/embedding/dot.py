@@ -10,7 +10,7 @@ import numpy as np
 from fastopt._kernels._dots import row_dots
 from fastopt._kernels._rows import pooled_gather
 from fastopt.embedding.lookup import embedding_lookup
-from fastopt.embedding.pooled_gradient import pooled_gradient
+from fastopt.embedding.pooled_gradient import entries_gradient
 from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Tables, as_ids, fits_kernels
 from fastopt.indexed_slices import IndexedSlices
@@ -133,7 +133,7 @@ def _second_gradient(tables: list[Any], ids: Array, others: Array) -> Callable[[
         rows = np.repeat(ids, others.size // max(1, ids.size))
         coefficients = np.ascontiguousarray(g).reshape(-1)
         first = _values(tables[0], ids)
-        return pooled_gradient(first, rows, coefficients, None, others, shape)
+        return entries_gradient(first, rows, coefficients, others, shape)
 
     return vjp
 

@@ -268,13 +268,13 @@ def _table_gradient(tables: Tables, part: Part, pool: Pool, clip: Clip | None) -
     def vjp(g: Array) -> IndexedSlices:
         n_bags = pool.bags.offsets.size - 1
         bags = contiguous(np.asarray(g, pool.dtype)).reshape((n_bags, *tables.row_shape))
-        bag, coefficients = pool.bags.bag_of_each(), pool.coefficients
+        offsets, coefficients = pool.bags.offsets, pool.coefficients
         if part.places is not None:
-            bag = bag[part.places]
+            offsets = np.searchsorted(part.places, offsets)
             coefficients = None if coefficients is None else coefficients[part.places]
         through = None if clip is None else _through(clip, part.places)
         slices = pooled_gradient(
-            bags, bag, coefficients, pool.scales, part.rows, (*shape,), through
+            bags, offsets, coefficients, pool.scales, part.rows, (*shape,), through
         )
         return slices.astype(tables.dtype)
 

@@ -14,6 +14,7 @@ import numpy as np
 from fastopt._kernels._grouping import Grouping
 from fastopt._kernels._rows import pooled_gather
 from fastopt._kernels._step_memory import empty
+from fastopt._kernels._transpose import sum_by_row
 from fastopt.indexed_slices import IndexedSlices
 
 Array = np.ndarray[Any, Any]
@@ -21,14 +22,14 @@ Array = np.ndarray[Any, Any]
 
 def pooled_gradient(
     g: Array,
-    bag: Array,
+    offsets: Array,
     coefficients: Array | None,
     scales: Array | None,
     rows: Array,
     dense_shape: tuple[int, ...],
     through: Callable[[Array, Array], Array] | None = None,
 ) -> IndexedSlices:
-    """Return slices in which row ``rows[k]`` gets ``g[bag[k]] * scales[bag[k]] * coefficients[k]``.
+    """Return slices in which ``rows[k]`` gets ``g[b] * scales[b] * coefficients[k]``, k in bag b.
 
     This is a pooled look-up the other way round: the bags of a row are looked up in `g` and added,
     so that entries are never written out one by one.
@@ -37,8 +38,8 @@ def pooled_gradient(
     ----------
     g : ndarray, shape (n_bags, ...)
         The gradient of the bags, float32 or float64, C-contiguous.
-    bag : ndarray, shape (n,)
-        The bag of each entry, int64.
+    offsets : ndarray, shape (n_bags + 1,)
+        Where the entries of each bag begin, int64; from 0 to n.
     coefficients : ndarray, shape (n,), or None
         A factor for each entry, of the dtype of `g`.
     scales : ndarray, shape (n_bags,), or None
@@ -58,6 +59,27 @@ def pooled_gradient(
     """
     if scales is not None:
         g = g * scales.reshape(-1, *(1,) * (g.ndim - 1))
+    if through is None:
+        summed = sum_by_row(g, offsets, rows, coefficients, dense_shape[0])
+        if summed is not None:
+            return IndexedSlices._unchecked(*summed, dense_shape)
+    bag = np.repeat(np.arange(g.shape[0]), np.diff(offsets))
+    return entries_gradient(g, bag, coefficients, rows, dense_shape, through)
+
+
+def entries_gradient(
+    g: Array,
+    bag: Array,
+    coefficients: Array | None,
+    rows: Array,
+    dense_shape: tuple[int, ...],
+    through: Callable[[Array, Array], Array] | None = None,
+) -> IndexedSlices:
+    """Return slices in which ``rows[k]`` gets ``g[bag[k]] * coefficients[k]``.
+
+    As `pooled_gradient`, for entries in any order: their bags, or whatever rows of `g` they take,
+    are in `bag`, shape ``(n,)``, int32 or int64.
+    """
     grouping = Grouping(rows, dense_shape[0])
     positions, starts, order = grouping.groups()
     if coefficients is not None:

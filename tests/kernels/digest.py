@@ -17,6 +17,7 @@ from fastopt._kernels._aggregate import add_n
 from fastopt._kernels._dots import row_dots
 from fastopt._kernels._grouping import Grouping
 from fastopt._kernels._rows import gather, pooled_gather, scatter_add
+from fastopt._kernels._transpose import sum_by_row
 from tests.kernels.support import CASES, Slices, apply, kernel_of, state, takes, threads
 
 
@@ -87,6 +88,9 @@ def digests() -> dict[str, str]:
             sums, unique = grouping.sum_rows(values)
             digest.update(repr(grouping.squares_of_sums(values)).encode())
             digest.update(b"".join(a.tobytes() for a in (pooled, table, sums, unique, dots)))
+            turned = sum_by_row(values[:3000], offsets, ids, weights, 2000)
+            assert turned is not None
+            digest.update(b"".join(a.tobytes() for a in turned))
     found["sums"] = digest.hexdigest()
     digest = hashlib.sha256()
     rng = np.random.default_rng(8)

@@ -21,6 +21,7 @@ from tests.kernels.support import (
     kernel_of,
     state,
     takes,
+    threads,
 )
 
 RULE_CASES = pytest.mark.parametrize(("rule", "hyper"), CASES, ids=CASE_IDS)
@@ -208,3 +209,28 @@ def test_moments_end_at_zero_and_not_among_subnormals(rule: str, dtype: Any) -> 
             apply(rule, hyper, w, slots, np.zeros(40, dtype))
         if name != "v":
             assert (slot == 0).all()
+
+
+@pytest.mark.parametrize(("rule", "hyper"), SPARSE_CASES, ids=SPARSE_IDS)
+@DTYPES
+@pytest.mark.parametrize("row", [(), (1,), (3,)])
+def test_short_rows_that_all_differ(
+    rule: str, hyper: dict[str, Any], dtype: Any, row: tuple[int, ...]
+) -> None:
+    """They are updated as listed, others sorted: a row listed twice makes the difference."""
+    n_rows, n = 12_000, 9_000
+    rng = np.random.default_rng(17)
+    name = kernel_of(rule, hyper)
+    w, slots = state(name, (n_rows, *row), dtype, rng)
+    listed = rng.permutation(n_rows - 1)[:n]
+    values = np.asarray(rng.normal(size=(n, *row))).astype(dtype)
+    w_sorted, slots_sorted = w.copy(), {key: slot.copy() for key, slot in slots.items()}
+    twice = np.concatenate([[n_rows - 1, n_rows - 1], listed])
+    more = np.concatenate([values[:2], values])
+    with threads(2):
+        plan = apply(rule, hyper, w, slots, Slices(values, listed))
+        apply(rule, hyper, w_sorted, slots_sorted, Slices(more, twice))
+    assert plan.rows_touched == n
+    np.testing.assert_array_equal(w[:-1], w_sorted[:-1])
+    for key, slot in slots.items():
+        np.testing.assert_array_equal(slot[:-1], slots_sorted[key][:-1])

@@ -1,0 +1,171 @@
+# cython: language_level=3
+# distutils: language = c++
+"""The gradient of weighted sums of rows: bags, the other way round.
+
+Arrays are C-contiguous, aligned and of native byte order: the caller has seen to it. Dtypes,
+shapes and row numbers are checked.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t
+from libcpp cimport bool as cbool
+
+import numpy as np
+
+cimport numpy as cnp
+
+from ._rows import pooled_gather
+from ._step_memory import empty
+
+cnp.import_array()
+
+cdef extern from "transpose.hpp" namespace "fastopt" nogil:
+    cdef cppclass RowMap:
+        uint32_t* take(int64_t n_rows) noexcept
+        void give_back() noexcept
+
+    cdef cppclass Transpose[T]:
+        const int64_t* offsets
+        int64_t n_bags
+        const void* ids
+        cbool wide
+        const T* coefficients
+        int64_t n_rows
+        int64_t number(
+            uint32_t* map, uint32_t* number, int64_t* unique, int64_t n
+        ) noexcept
+        void sum(const uint32_t* number, const T* g, T* sums, int64_t n_unique) noexcept
+        void turn(
+            const uint32_t* number, int64_t n_unique, int64_t* starts, int32_t* bags, T* turned
+        ) noexcept
+
+ctypedef fused element:
+    float
+    double
+
+# Never destroyed: threads may outlive the interpreter's modules.
+cdef RowMap* row_map = new RowMap()
+
+
+cdef int check(object array, str name, object dtype, int ndim) except -1:
+    if not isinstance(array, np.ndarray) or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
+        raise TypeError(f"{name} must be an aligned C-contiguous array of native byte order")
+    if array.dtype != dtype or (ndim and array.ndim != ndim):
+        raise ValueError(f"{name} must be {dtype}, not {array.dtype} of shape {array.shape}")
+    return 0
+
+
+cdef object summed(
+    element zero, cnp.ndarray g, cnp.ndarray offsets, cnp.ndarray ids, object coefficients,
+    int64_t n_rows,
+):
+    cdef Transpose[element] job
+    cdef int64_t n = cnp.PyArray_DIM(ids, 0), n_bags = cnp.PyArray_DIM(g, 0), n_unique
+    cdef cnp.ndarray numbers, rows, sums, starts, bags
+    cdef uint32_t* map
+    cdef uint32_t* number
+    cdef int64_t* unique
+    cdef int64_t* first
+    cdef int32_t* bag
+    cdef element* turned = NULL
+    cdef element* out
+    cdef const element* above = <const element*>cnp.PyArray_DATA(g)
+    numbers = empty((n,), np.dtype(np.uint32))
+    rows = empty((n + 1,), np.dtype(np.int64))
+    number = <uint32_t*>cnp.PyArray_DATA(numbers)
+    unique = <int64_t*>cnp.PyArray_DATA(rows)
+    job.offsets = <const int64_t*>cnp.PyArray_DATA(offsets)
+    job.n_bags = n_bags
+    job.ids = cnp.PyArray_DATA(ids)
+    job.wide = cnp.PyArray_ITEMSIZE(ids) == 8
+    job.coefficients = NULL
+    if coefficients is not None:
+        job.coefficients = <const element*>cnp.PyArray_DATA(<cnp.ndarray>coefficients)
+    job.n_rows = n_rows
+    with nogil:
+        map = row_map.take(n_rows)
+        if map != NULL:
+            n_unique = job.number(map, number, unique, n)
+            row_map.give_back()
+    if map == NULL:
+        return None
+    if n_unique < 0:
+        raise IndexError(
+            f"index {ids[-1 - n_unique]} at position {-1 - n_unique} is out of range for "
+            f"{n_rows} rows"
+        )
+    found = rows[:n_unique].astype(ids.dtype)
+    total = empty((n_unique, *(<object>g).shape[1:]), g.dtype)
+    sums = total
+    if cnp.PyArray_SIZE(g) == n_bags:
+        out = <element*>cnp.PyArray_DATA(sums)
+        with nogil:
+            job.sum(number, above, out, n_unique)
+        return total, found
+    starts = empty((n_unique + 1,), np.dtype(np.int64))
+    bags = empty((n,), np.dtype(np.int32))
+    first = <int64_t*>cnp.PyArray_DATA(starts)
+    bag = <int32_t*>cnp.PyArray_DATA(bags)
+    weights = None
+    if coefficients is not None:
+        weights = empty((n,), g.dtype)
+        turned = <element*>cnp.PyArray_DATA(<cnp.ndarray>weights)
+    with nogil:
+        job.turn(number, n_unique, first, bag, turned)
+    pooled_gather(g, bags, starts, weights, None, total)
+    return total, found
+
+
+def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows):
+    """Return what each row gets: the sum of ``coefficients[k] * g[b]`` over its look-ups.
+
+    Parameters
+    ----------
+    g : ndarray, shape (n_bags, ...), float32 or float64
+        What the rows of bag b get.
+    offsets : ndarray, shape (n_bags + 1,), int64
+        Where each bag starts in ``ids``; from 0 to ``len(ids)``.
+    ids : ndarray, shape (n,), int32 or int64
+        Row numbers.
+    coefficients : ndarray, shape (n,), or None
+        A factor for each look-up, of the dtype of ``g``.
+    n_rows : int
+        Number of rows of the table.
+
+    Returns
+    -------
+    tuple of ndarray, or None
+        Sums, shape (n_unique, ...), and the row of each, by first appearance; look-ups of a row are
+        added in their order. None, and nothing was done, if the table has too many rows for a map
+        of them, or another thread uses the map just now.
+
+    Raises
+    ------
+    IndexError
+        If an id is outside ``[0, n_rows)``.
+    """
+    if not isinstance(g, np.ndarray) or g.dtype not in (np.float32, np.float64) or g.ndim == 0:
+        raise TypeError("g must be an array of float32 or float64, with an axis of bags")
+    check(g, "g", g.dtype, 0)
+    check(offsets, "offsets", np.dtype(np.int64), 1)
+    if not isinstance(ids, np.ndarray) or ids.dtype not in (np.int32, np.int64):
+        raise TypeError("ids must be an array of int32 or int64")
+    check(ids, "ids", ids.dtype, 1)
+    # What walks the offsets trusts them, so they are its own.
+    offsets = offsets.copy()
+    n = ids.shape[0]
+    if (
+        offsets.shape[0] != g.shape[0] + 1 or offsets[0] != 0 or offsets[-1] != n
+        or (offsets[1:] < offsets[:-1]).any()
+    ):
+        raise ValueError(f"offsets must rise from 0 to {n} over {g.shape[0]} bags")
+    if coefficients is not None:
+        check(coefficients, "coefficients", g.dtype, 1)
+        if coefficients.shape[0] != n:
+            raise ValueError(f"{coefficients.shape[0]} coefficients do not fit {n} ids")
+    if n_rows < 0:
+        raise ValueError(f"n_rows must not be negative, not {n_rows}")
+    if n >= 2**32 - 1 or g.shape[0] >= 2**31:
+        return None
+    if g.dtype == np.float32:
+        return summed[float](0, g, offsets, ids, coefficients, n_rows)
+    return summed[double](0, g, offsets, ids, coefficients, n_rows)

@@ -1,0 +1,156 @@
+// Bags the other way round: for each row that is looked up, the bags that it is in.
+//
+// A map with a number for each row of the table tells rows that were seen; so nothing is sorted, and
+// rows come out by first appearance. The map lives on between calls, all zero, and is given out to
+// one caller at a time.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace fastopt {
+
+class RowMap {
+ public:
+  static constexpr std::int64_t kMostRows = std::int64_t{1} << 24;  // 64 MiB
+
+  // A map of zeros for this many rows, or null: too many, no memory, or somebody else has it.
+  std::uint32_t* take(std::int64_t n_rows) noexcept {
+    if (n_rows > kMostRows || busy_.exchange(true, std::memory_order_acquire)) return nullptr;
+    if (n_rows > size_) {
+      if (!grow(n_rows)) {
+        give_back();
+        return nullptr;
+      }
+    }
+    return map_;
+  }
+  // All zero again.
+  void give_back() noexcept { busy_.store(false, std::memory_order_release); }
+
+ private:
+  static constexpr std::size_t kHugePage = std::size_t{1} << 21;
+
+  // Zeros from the system, of which only what is looked up is ever touched; in huge pages, since
+  // every look-up goes elsewhere.
+  bool grow(std::int64_t n_rows) noexcept {
+    if (memory_ != nullptr) munmap(memory_, bytes_);
+    memory_ = nullptr;
+    size_ = 0;
+    const std::size_t needed = static_cast<std::size_t>(n_rows) * sizeof(std::uint32_t);
+    bytes_ = (needed + 2 * kHugePage - 1) / kHugePage * kHugePage;
+    void* got =
+        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got == MAP_FAILED) return false;
+    memory_ = got;
+    const std::uintptr_t start =
+        (reinterpret_cast<std::uintptr_t>(got) + kHugePage - 1) & ~(kHugePage - 1);
+#ifdef MADV_HUGEPAGE
+    if (needed >= kHugePage) madvise(reinterpret_cast<void*>(start), bytes_ - kHugePage,
+                                     MADV_HUGEPAGE);
+#endif
+    map_ = reinterpret_cast<std::uint32_t*>(start);
+    size_ = n_rows;
+    return true;
+  }
+
+  std::atomic<bool> busy_{false};
+  void* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::uint32_t* map_ = nullptr;
+  std::int64_t size_ = 0;
+};
+
+// What is looked up: ids[offsets[b]:offsets[b + 1]] are those of bag b, each with a coefficient of
+// type T, or 1 without any.
+template <class T>
+struct Transpose {
+  const std::int64_t* offsets;
+  std::int64_t n_bags;
+  const void* ids;
+  bool wide;
+  const T* coefficients;
+  std::int64_t n_rows;
+
+  static constexpr std::int64_t kAhead = 32;
+
+  std::int64_t id(std::int64_t k) const noexcept {
+    return wide ? *(static_cast<const volatile std::int64_t*>(ids) + k)
+                : *(static_cast<const volatile std::int32_t*>(ids) + k);
+  }
+  bool known(std::int64_t row) const noexcept {
+    return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(n_rows);
+  }
+
+  // Numbers the rows by first appearance: number[k] is that of look-up k, unique[u] the row of
+  // number u. Returns how many there are, or -1 - k if look-up k is no row.
+  std::int64_t number(std::uint32_t* map, std::uint32_t* number, std::int64_t* unique,
+                      std::int64_t n) const noexcept {
+    std::int64_t n_unique = 0, bad = -1;
+    for (std::int64_t k = 0; k < n; ++k) {
+      if (k + kAhead < n) {
+        const std::int64_t later = id(k + kAhead);
+        if (known(later)) __builtin_prefetch(map + later, 1, 3);
+      }
+      const std::int64_t row = id(k);
+      if (!known(row)) {
+        bad = k;
+        break;
+      }
+      // Without a branch, which would be foreseen badly.
+      const std::uint32_t seen = map[row];
+      const std::uint32_t fresh = seen == 0;
+      const std::uint32_t mine =
+          seen + ((0u - fresh) & static_cast<std::uint32_t>(n_unique + 1));
+      unique[n_unique] = row;
+      n_unique += fresh;
+      map[row] = mine;
+      number[k] = mine - 1;
+    }
+    for (std::int64_t u = 0; u < n_unique; ++u) {
+      __builtin_prefetch(map + unique[std::min(u + kAhead, n_unique - 1)], 1, 3);
+      map[unique[u]] = 0;
+    }
+    return bad < 0 ? n_unique : -1 - bad;
+  }
+
+  // sums[number[k]] += coefficients[k] * g[b], for rows of one element.
+  void sum(const std::uint32_t* number, const T* g, T* sums, std::int64_t n_unique) const noexcept {
+    std::memset(sums, 0, static_cast<std::size_t>(n_unique) * sizeof(T));
+    for (std::int64_t b = 0; b < n_bags; ++b) {
+      const T mine = g[b];
+      for (std::int64_t k = offsets[b]; k < offsets[b + 1]; ++k) {
+        const T term = coefficients == nullptr ? mine : coefficients[k] * mine;
+        sums[number[k]] = sums[number[k]] + term;
+      }
+    }
+  }
+
+  // The bags of row u, in order, are bags[starts[u]:starts[u + 1]], with their coefficients.
+  void turn(const std::uint32_t* number, std::int64_t n_unique, std::int64_t* starts,
+            std::int32_t* bags, T* turned) const noexcept {
+    std::memset(starts, 0, static_cast<std::size_t>(n_unique + 1) * sizeof(std::int64_t));
+    const std::int64_t n = offsets[n_bags];
+    for (std::int64_t k = 0; k < n; ++k) ++starts[number[k]];
+    std::int64_t at = 0;
+    for (std::int64_t u = 0; u <= n_unique; ++u) {  // where each row ends
+      at += starts[u];
+      starts[u] = at;
+    }
+    // Backwards, so that what counted down stands where its row starts.
+    for (std::int64_t b = n_bags - 1; b >= 0; --b) {
+      for (std::int64_t k = offsets[b + 1] - 1; k >= offsets[b]; --k) {
+        const std::int64_t to = --starts[number[k]];
+        bags[to] = static_cast<std::int32_t>(b);
+        if (coefficients != nullptr) turned[to] = coefficients[k];
+      }
+    }
+  }
+};
+
+}  // namespace fastopt

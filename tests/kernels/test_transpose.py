@@ -1,0 +1,81 @@
+"""The gradient of weighted sums of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastopt._kernels._transpose import sum_by_row
+
+
+def expected(g: Any, offsets: Any, ids: Any, coefficients: Any) -> tuple[Any, Any]:
+    """Add one entry after the other."""
+    sums: dict[int, Any] = {}
+    for b in range(len(g)):
+        for k in range(offsets[b], offsets[b + 1]):
+            term = g[b] if coefficients is None else coefficients[k] * g[b]
+            sums[int(ids[k])] = sums.get(int(ids[k]), np.zeros_like(g[b])) + term
+    rows = list(sums)
+    shape = (len(rows), *g.shape[1:])
+    return np.array(list(sums.values()), g.dtype).reshape(shape), np.array(rows, ids.dtype)
+
+
+@pytest.mark.parametrize("integer", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("row", [(), (1,), (3,), (16,), (2, 20)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_by_first_appearance(
+    integer: Any, dtype: Any, row: tuple[int, ...], weighted: bool
+) -> None:
+    rng = np.random.default_rng(16)
+    for n_bags, n, n_rows in ((0, 0, 3), (1, 5, 3), (40, 900, 70), (30, 0, 5)):
+        offsets = np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, max(0, n_bags - 1))]))
+        offsets = offsets[: n_bags + 1] if n_bags else offsets[:1]
+        ids = rng.integers(0, n_rows, n).astype(integer)
+        g = np.asarray(rng.normal(size=(n_bags, *row))).astype(dtype)
+        coefficients = rng.normal(size=n).astype(dtype) if weighted else None
+        for _ in range(2):  # the map is clean again
+            found = sum_by_row(g, offsets, ids, coefficients, n_rows)
+            assert found is not None
+            for array, wanted in zip(found, expected(g, offsets, ids, coefficients), strict=True):
+                assert array.dtype == wanted.dtype
+                np.testing.assert_array_equal(array, wanted)
+
+
+@pytest.mark.parametrize("bad", [-1, 7, 2**40])
+def test_ids_out_of_range(bad: int) -> None:
+    ids = np.array([1, 2, 2, bad, 3])
+    g, offsets = np.ones(1, np.float32), np.array([0, 5])
+    with pytest.raises(IndexError, match=rf"index {bad} at position 3 .* 7 rows"):
+        sum_by_row(g, offsets, ids, None, 7)
+    ids[3] = 6
+    found = sum_by_row(g, offsets, ids, None, 7)
+    assert found is not None and found[1].tolist() == [1, 2, 6, 3]
+
+
+@pytest.mark.parametrize("offsets", [[0, 4], [1, 5], [0, 6], [0, 3, 5], [0, 5, 5], [5, 0]])
+def test_offsets_that_do_not_fit(offsets: list[int]) -> None:
+    with pytest.raises(ValueError, match="offsets must rise from 0 to 5 over 1 bags"):
+        sum_by_row(np.ones(1), np.array(offsets), np.zeros(5, np.int64), None, 3)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    g, offsets, ids = np.ones(1), np.array([0, 5]), np.zeros(5, np.int64)
+    with pytest.raises(TypeError, match="g must"):
+        sum_by_row(np.ones(1, np.float16), offsets, ids, None, 3)
+    with pytest.raises(TypeError, match="ids must"):
+        sum_by_row(g, offsets, ids.astype(np.uint8), None, 3)
+    with pytest.raises(TypeError, match="ids must"):
+        sum_by_row(g, offsets, np.zeros(10, np.int64)[::2], None, 3)
+    with pytest.raises(ValueError, match="coefficients must"):
+        sum_by_row(g, offsets, ids, np.ones(5, np.float32), 3)
+    with pytest.raises(ValueError, match="4 coefficients do not fit 5 ids"):
+        sum_by_row(g, offsets, ids, np.ones(4), 3)
+    with pytest.raises(ValueError, match="n_rows"):
+        sum_by_row(g, offsets, ids, None, -1)
+
+
+def test_a_table_too_large_for_the_map() -> None:
+    assert sum_by_row(np.ones(1), np.array([0, 1]), np.zeros(1, np.int64), None, 2**40) is None
