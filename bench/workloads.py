@@ -233,6 +233,36 @@ class Factorisation(Workload):
 
 
 @dataclasses.dataclass(frozen=True)
+class Hogwild(Workload):
+    """Ratings learned by as many Python threads as there are threads, each alone in the kernels.
+
+    A step is a number of batches, which the threads share. The tables and the optimizer are theirs
+    in common, and nothing is locked.
+    """
+
+    kind = "hogwild"
+
+    batch: int
+    batches: int = 16  # a step, of all threads together
+
+    @property
+    def ratings(self) -> Factorisation:
+        """What is learned."""
+        return Factorisation(self.name, self.batch)
+
+    @property
+    def megabytes(self) -> float:
+        return self.ratings.megabytes
+
+    @property
+    def examples(self) -> int:
+        return self.batch * self.batches
+
+    def describe(self) -> str:
+        return f"{self.ratings.describe()}, by Python threads without locks"
+
+
+@dataclasses.dataclass(frozen=True)
 class Word2vec(Workload):
     """Skip-gram with negative sampling: one step is one pass over the corpus."""
 
@@ -262,7 +292,17 @@ class Word2vec(Workload):
 
 KINDS: dict[str, type[Workload]] = {
     cls.kind: cls
-    for cls in (Dense, Sparse, Aggregation, Lookup, Clicks, LinearFtrl, Factorisation, Word2vec)
+    for cls in (
+        Dense,
+        Sparse,
+        Aggregation,
+        Lookup,
+        Clicks,
+        LinearFtrl,
+        Factorisation,
+        Hogwild,
+        Word2vec,
+    )
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from bench.workloads import (
     Clicks,
     Dense,
     Factorisation,
+    Hogwild,
     LinearFtrl,
     Lookup,
     Sparse,
@@ -65,6 +67,8 @@ def builders(work: Workload, threads: int) -> Builders:
             return {"fastopt": lambda: _linear(work)}
         case Factorisation():
             return {"fastopt": lambda: _factorisation(work)}
+        case Hogwild():
+            return {"fastopt": lambda: _hogwild(work, threads)}
         case Word2vec():
             return {"fastopt": lambda: _word2vec(work)}
     return {}
@@ -237,6 +241,32 @@ def _factorisation(work: Factorisation) -> Contestant:
         step,
         loss=lambda: task.loss(users.value, items.value),
         steps_to_loss=models.BATCHES,
+    )
+
+
+def _hogwild(work: Hogwild, threads: int) -> Contestant:
+    """Every thread takes its share of the batches; all train the same tables."""
+    task = models.RatingTask(work.ratings)
+    with fo.Graph().as_default():
+        users, items = (fo.Variable(x) for x in task.factors())
+    ours = fo.AdagradOptimizer(models.LEARNING_RATE, models.INITIAL_ACCUMULATOR)
+    batches = [task.batch(k) for k in range(models.BATCHES)]
+    pool = ThreadPoolExecutor(threads)
+    fo.set_num_threads(1)
+
+    def learn(first: int) -> None:
+        for k in range(first, work.batches, threads):
+            u, i, ratings = batches[k % models.BATCHES]
+
+            def loss(u: Any = u, i: Any = i, ratings: Any = ratings) -> Any:
+                return np.mean((fo.embedding_dot(users, u, items, i) - ratings) ** 2)
+
+            ours.minimize(loss)
+
+    return Contestant(
+        lambda: list(pool.map(learn, range(threads))),
+        loss=lambda: task.loss(users.value, items.value),
+        steps_to_loss=1,
     )
 
 

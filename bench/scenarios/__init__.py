@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from bench.scenarios import aggregation, dense, end_to_end, lookups, scaling, sparse
+from bench.scenarios import aggregation, dense, end_to_end, hogwild, lookups, scaling, sparse
 from bench.workloads import Workload
 
 FAMILIES = {
@@ -14,6 +14,7 @@ FAMILIES = {
     "aggregation": aggregation,
     "lookups": lookups,
     "end_to_end": end_to_end,
+    "hogwild": hogwild,
     "scaling": scaling,
 }
 
