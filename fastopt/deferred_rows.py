@@ -24,6 +24,9 @@ The decay of weights before a step of any rule is in it too, without a word on t
 given its rate with the step, lets the rows decay that it updates, and the ledger the others. A rule
 that does nothing else to untouched rows has a ledger only while its weights decay.
 
+A variable keeps the ledger, and with it the slots, of the optimizer that updated it last, until
+another takes it over: rows may be waiting, and what they wait for is in the slots.
+
 Step sizes and rates of decay may change from step to step for free. When a beta or epsilon changes,
 all rows are brought up to date in that step.
 """

@@ -7,15 +7,6 @@ from ._pool cimport task_fn
 from ._typedefs cimport run_table
 
 
-cdef extern from "<shared_mutex>" namespace "std" nogil:
-    cdef cppclass shared_mutex:
-        void lock() noexcept
-        cbool try_lock() noexcept
-        void unlock() noexcept
-        void lock_shared() noexcept
-        void unlock_shared() noexcept
-
-
 cdef extern from "deferred.hpp" namespace "fastopt" nogil:
     ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
 
@@ -39,11 +30,15 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
     DecayPtr shared(Decay* decay) except +
 
     cdef cppclass Deferred:
-        shared_mutex mutex
         Deferred(
             char* w, char* half, int half_type, char** slots, int n_slots, int64_t n_rows,
             int64_t width, int type, cbool at_once, const run_table* functions,
         ) except +
+        void lock() noexcept
+        cbool try_lock() noexcept
+        void unlock() noexcept
+        void lock_shared() noexcept
+        void unlock_shared() noexcept
         int32_t clock() noexcept
         cbool pending() noexcept
         const int32_t* last() noexcept

@@ -166,11 +166,11 @@ cdef class Ledger:
         cdef int32_t* to = <int32_t*>cnp.PyArray_DATA(out)
         cdef Py_ssize_t k, n = out.shape[0]
         with nogil:
-            self.deferred.mutex.lock_shared()
+            self.deferred.lock_shared()
             if self.deferred.last() != NULL:
                 for k in range(n):
                     to[k] = self.deferred.last()[k]
-            self.deferred.mutex.unlock_shared()
+            self.deferred.unlock_shared()
         return out
 
     def settle(self):
@@ -180,9 +180,9 @@ cdef class Ledger:
             return
         threads = num_threads()
         with nogil:
-            self.deferred.mutex.lock()
+            self.deferred.lock()
             self.deferred.settle_all(<parallel_fn>parallel_for, threads)
-            self.deferred.mutex.unlock()
+            self.deferred.unlock()
 
     def settle_rows(self, cnp.ndarray ids not None):
         """Bring these rows up to date.
@@ -200,9 +200,9 @@ cdef class Ledger:
             return
         threads = num_threads()
         with nogil:
-            self.deferred.mutex.lock()
+            self.deferred.lock()
             self.deferred.settle_rows(data, wide, n, <parallel_fn>parallel_for, threads)
-            self.deferred.mutex.unlock()
+            self.deferred.unlock()
 
     def gather(self, cnp.ndarray ids not None, cnp.ndarray out not None):
         """Copy rows as they are when they are brought up to date.
@@ -233,20 +233,20 @@ cdef class Ledger:
                 f"not {out.dtype} {(<object>out).shape}"
             )
         with nogil:
-            self.deferred.mutex.lock_shared()
+            self.deferred.lock_shared()
             many = self.deferred.many_wait(data, wide, n)
             if not many:
                 good = self.deferred.gather(data, wide, n, to, <parallel_fn>parallel_for, threads)
-            self.deferred.mutex.unlock_shared()
-            if many and self.deferred.mutex.try_lock():
+            self.deferred.unlock_shared()
+            if many and self.deferred.try_lock():
                 good = self.deferred.settle_and_gather(
                     data, wide, n, to, <parallel_fn>parallel_for, threads
                 )
-                self.deferred.mutex.unlock()
+                self.deferred.unlock()
             elif many:
-                self.deferred.mutex.lock_shared()
+                self.deferred.lock_shared()
                 good = self.deferred.gather(data, wide, n, to, <parallel_fn>parallel_for, threads)
-                self.deferred.mutex.unlock_shared()
+                self.deferred.unlock_shared()
         if not good:
             raise IndexError(f"an index is out of range for {self.w.shape[0]} rows")
 

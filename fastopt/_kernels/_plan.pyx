@@ -640,7 +640,7 @@ cdef class Plan:
         for i in range(self.n_ledgers):
             part = &self.parts[self.ledgers[i]]
             if part.open:
-                part.deferred.mutex.lock()
+                part.deferred.lock()
         for i in range(self.n_ledgers):
             k = self.ledgers[i]
             part = &self.parts[k]
@@ -671,7 +671,7 @@ cdef class Plan:
                 )
             elif part.sparse:
                 part.deferred.abort()
-            part.deferred.mutex.unlock()
+            part.deferred.unlock()
 
     cdef StepScalars scalars(self) noexcept nogil:
         cdef const double* rates = NULL

@@ -22,12 +22,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <shared_mutex>
 #include <thread>
 #include <vector>
 
 #if defined(__linux__)
 #include <sys/mman.h>
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/types.h>
+#include <unistd.h>
 #endif
 
 #include "pool.hpp"
@@ -119,7 +124,21 @@ class Deferred {
   static constexpr std::int64_t kBlock = 512;      // elements of a buffer
   static constexpr std::int64_t kMostEntries = 1 << 16;
 
-  std::shared_mutex mutex;
+  // The mutex. In a child that was forked while a thread of the parent held it, it is a new one.
+  void lock() noexcept {
+    after_fork();
+    mutex_.lock();
+  }
+  bool try_lock() noexcept {
+    after_fork();
+    return mutex_.try_lock();
+  }
+  void unlock() noexcept { mutex_.unlock(); }
+  void lock_shared() noexcept {
+    after_fork();
+    mutex_.lock_shared();
+  }
+  void unlock_shared() noexcept { mutex_.unlock_shared(); }
 
   // half: the weights in 16 bits, of which w is the float32 master; or null.
   Deferred(char* w, char* half, int half_type, char* const* slots, int n_slots, std::int64_t n_rows,
@@ -493,6 +512,24 @@ class Deferred {
 #endif
   }
 
+  // Threads that held the mutex, or rows, don't exist in a child. What they were doing is half done, as
+  // it is with arrays that no ledger looks after.
+  void after_fork() noexcept {
+#if defined(__unix__) || defined(__APPLE__)
+    const pid_t here = getpid();
+    pid_t owner = pid_.load(std::memory_order_acquire);
+    if (owner == here) return;
+    if (owner != 0 && pid_.compare_exchange_strong(owner, 0)) {
+      new (&mutex_) std::shared_mutex;
+      for (std::int64_t row = 0; last_ != nullptr && row < n_rows_; ++row) {
+        if (last_[row] == kBusy) last_[row] = clock();
+      }
+      pid_.store(here, std::memory_order_release);
+    }
+    while (pid_.load(std::memory_order_acquire) != here) std::this_thread::yield();
+#endif
+  }
+
   double* entry(std::int32_t t) const noexcept {
     return entries_ + static_cast<std::size_t>(t) * decay_->stride;
   }
@@ -509,6 +546,10 @@ class Deferred {
     return true;
   }
 
+  std::shared_mutex mutex_;
+#if defined(__unix__) || defined(__APPLE__)
+  std::atomic<pid_t> pid_{getpid()};  // whose threads may hold it
+#endif
   char* w_;
   char* half_;
   int half_type_;
