@@ -7,6 +7,29 @@ passes 2**31 in tables people train.
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 
+cdef extern from "walk.h" nogil:
+    enum:
+        FASTOPT_WALK_ROWS
+
+    ctypedef struct look_up:
+        uint32_t row
+        uint32_t position
+
+    ctypedef struct row_walk:
+        char* w
+        char** slots
+        const char* values
+        const void* h
+        Py_ssize_t width
+        Py_ssize_t ahead
+        Py_ssize_t batch
+        void* sum
+        void (*before)(const void* owner, int64_t row) noexcept nogil
+        void (*after)(const void* owner, int64_t row) noexcept nogil
+        const void* owner
+        int n_others
+
+
 cdef extern from "table.h" nogil:
     const char* FASTOPT_TABLE_CAPSULE
     enum:
@@ -30,6 +53,13 @@ cdef extern from "table.h" nogil:
         void* w, const void* g, void** slots, const void* h, const double* factors, Py_ssize_t n
     ) noexcept nogil
 
+    ctypedef Py_ssize_t (*walk_fn)(
+        const row_walk* u, const look_up* items, Py_ssize_t n
+    ) noexcept nogil
+    ctypedef void (*in_order_fn)(
+        const row_walk* u, const uint32_t* rows, Py_ssize_t n
+    ) noexcept nogil
+
     ctypedef struct rule_entry:
         const char* name
         int n_slots
@@ -41,6 +71,8 @@ cdef extern from "table.h" nogil:
         first_fn first[2]
         between_fn between[2]
         second_fn second[2]
+        walk_fn walk[2]
+        in_order_fn in_order[2]
 
     ctypedef struct gather_job:
         pass

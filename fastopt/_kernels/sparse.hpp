@@ -1,8 +1,9 @@
 // The sparse driver: one table, the look-ups of one gradient, any rule.
 //
-// It knows no rule: runs are called by pointer. Row numbers come from a Grouper, which has checked
-// them. The summed gradient of a row lives in a buffer in the first cache right before the rule
-// reads it, and nowhere else.
+// It knows no rule: the walk over a bucket of look-ups is called by pointer, since it is compiled with
+// the rule in it (walk.h). Row numbers come from a Grouper, which has checked them. The summed
+// gradient of a row lives in a buffer in the first cache right before the rule reads it, and nowhere
+// else.
 #pragma once
 
 #include <memory>
@@ -32,6 +33,7 @@ struct Table {
 class SparseUpdate {
  public:
   static constexpr std::int64_t kBlock = 2048;     // elements of a buffer on the stack
+  static constexpr std::int64_t kAhead = 64;       // look-ups between fetching and use of short rows
   static constexpr std::int64_t kStage = 256;      // elements of short rows updated in one run
   static constexpr std::int64_t kShortRow = 8;     // rows with fewer elements are staged
   static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
@@ -79,8 +81,7 @@ class SparseUpdate {
     narrow_ = functions->narrow[table.half_type];
     item_size_ = table.type == 0 ? sizeof(float) : sizeof(double);
     row_size_ = table.width * item_size_;
-    ahead_ = row_size_ <= 64 ? 64 : row_size_ <= 256 ? 32 : row_size_ <= 512 ? 16 : 8;
-    lines_ = std::min<std::int64_t>(16, (row_size_ + 63) / 64);
+    set_walk();
     if (in_order_) {
       grouper.wide() ? walk_in_order<std::uint64_t>() : walk_in_order<std::uint32_t>();
     } else if (as_listed_) {
@@ -117,14 +118,15 @@ class SparseUpdate {
   void walk(std::int64_t b) noexcept {
     Bucket& bucket = grouper.bucket(b);
     const std::int64_t n = bucket.hi - bucket.lo;
-    if (table_->rule->reduction != 0) {
-      bucket.n_unique = walk_reduced(grouper.sorted<Word>(b), n);
-    } else if (table_->rule->sequential) {
-      bucket.n_unique = walk_each(grouper.items<Word>(b), n);
+    if (table_->rule->sequential) {
+      const Item<Word>* items = grouper.items<Word>(b);
+      bucket.n_unique = count_unsorted(items, n);
+      walk_rows(items, n);
+      if (rate_ != 0) unmark_all(items, n);
     } else if (table_->every_row) {
       bucket.n_unique =
           walk_every_row(grouper.sorted<Word>(b), n, bucket.first_row, bucket.end_row);
-    } else if (table_->width >= kShortRow) {
+    } else if (table_->width >= kShortRow || table_->rule->reduction != 0) {
       bucket.n_unique = walk_rows(grouper.sorted<Word>(b), n);
     } else if (table_->type == 0) {
       bucket.n_unique = walk_short_rows<float>(grouper.sorted<Word>(b), n);
@@ -133,40 +135,89 @@ class SparseUpdate {
     }
   }
 
-  // Into the second cache, far ahead: the first one has few places for misses under way.
-  void prefetch(const char* p) const noexcept {
-    for (std::int64_t line = 0; line < lines_; ++line) __builtin_prefetch(p + line * 64, 0, 2);
-  }
-  void prefetch_row(std::int64_t row) const noexcept {
-    prefetch_first(row);
-    prefetch_rest(row);
-  }
-  // A row in two parts, for what a row has missed to be made up for in between. There are few places
-  // for misses under way: while one burst has taken them all, and there is much to compute before the
-  // next, fetching and computing take turns.
-  void prefetch_first(std::int64_t row) const noexcept {
-    prefetch(table_->w + row * row_size_);
-    if (table_->half != nullptr) prefetch(table_->half + row * row_size_ / 2);
-    if (table_->deferred != nullptr) __builtin_prefetch(table_->deferred->last_of(row), 0, 2);
-    prefetch_slots(row, 0, std::min(1, table_->n_slots));
-  }
-  void prefetch_rest(std::int64_t row) const noexcept { prefetch_slots(row, 1, table_->n_slots); }
-  void prefetch_slots(std::int64_t row, int begin, int end) const noexcept {
-    for (int s = begin; s < end; ++s) {
-      if (table_->rule->row_slots >> s & 1) {
-        __builtin_prefetch(table_->slots[s] + row * item_size_, 0, 2);
-      } else {
-        prefetch(table_->slots[s] + row * row_size_);
-      }
+  void set_walk() noexcept {
+    walk_.w = table_->w;
+    std::copy_n(table_->slots, FASTOPT_MAX_SLOTS, walk_.slots);
+    walk_.values = values_;
+    walk_.h = h_;
+    walk_.width = table_->width;
+    // Two to four kilobytes of each array, but not too few rows.
+    walk_.ahead = in_order_ ? 16 : row_size_ <= 64 ? 64 : row_size_ <= 512 ? 32 : 16;
+    walk_.batch = std::clamp<std::int64_t>(kBlock / std::max<std::int64_t>(1, table_->width), 1,
+                                           FASTOPT_WALK_ROWS);
+    const bool half = table_->half != nullptr, deferred = table_->deferred != nullptr;
+    walk_.owner = this;
+    walk_.before = half || deferred || rate_ != 0 ? before_row : nullptr;
+    walk_.after = half ? after_row : nullptr;
+    walk_.n_others = 0;
+    if (half) add_other(table_->half, row_size_ / 2);
+    if (deferred) {
+      add_other(static_cast<const char*>(table_->deferred->last_of(0)), sizeof(std::int32_t));
     }
   }
-  template <class Items>
-  void prefetch_item(const Items& items, std::int64_t k, std::int64_t n) const noexcept {
-    if (k >= n) return;
-    prefetch(value(items[k]));
-    if (is_new(items, k, n)) prefetch_row(static_cast<std::int64_t>(items[k].row));
+  void add_other(const char* rows, std::int64_t size) noexcept {
+    walk_.others[walk_.n_others] = rows;
+    walk_.other_size[walk_.n_others++] = size;
   }
 
+  static void before_row(const void* self, std::int64_t row) {
+    const SparseUpdate& u = *static_cast<const SparseUpdate*>(self);
+    const std::int64_t offset = row * u.row_size_;
+    u.touch(row);
+    if (u.table_->half != nullptr) {
+      u.refresh_(u.table_->w + offset, u.half_at(offset), u.table_->width);
+    }
+    // Rules that take duplicates one after the other come here with each of them.
+    if (u.rate_ == 0 || (u.table_->rule->sequential && !u.mark(row))) return;
+    u.decay_(u.table_->w + offset, u.rate_, u.table_->width);
+  }
+  static void after_row(const void* self, std::int64_t row) {
+    const SparseUpdate& u = *static_cast<const SparseUpdate*>(self);
+    const std::int64_t offset = row * u.row_size_;
+    u.narrow_(u.half_at(offset), u.table_->w + offset, u.table_->width);
+  }
+
+  // Returns how many rows there were, or, of rules that take duplicates one after the other, look-ups.
+  std::int64_t walk_rows(const Item<std::uint32_t>* items, std::int64_t n) const noexcept {
+    static_assert(sizeof(Item<std::uint32_t>) == sizeof(look_up));
+    if (table_->width == 0 || (table_->width > kBlock && !table_->rule->sequential)) {
+      return walk_wide_rows(items, n);
+    }
+    alignas(64) double sum[kBlock];
+    row_walk walk = walk_;
+    walk.sum = sum;
+    return table_->rule->walk[table_->type](&walk, reinterpret_cast<const look_up*>(items), n);
+  }
+  std::int64_t walk_rows(const Item<std::uint64_t>* items, std::int64_t n) const noexcept {
+    return walk_wide_rows(items, n);
+  }
+
+  // Look-ups as they came, for rules that take duplicates one after the other.
+  template <class Word>
+  void walk_in_order() noexcept {
+    const Word* rows = grouper.rows<Word>();
+    const std::int64_t n = grouper.size();
+    n_unique_ = 0;
+    for (std::int64_t k = 0; k < n; ++k) n_unique_ += mark(rows[k]);
+    for (std::int64_t k = 0; k < n; ++k) unmark(rows[k]);
+    counted_ = marks_ != nullptr;
+    if constexpr (sizeof(Word) == sizeof(std::uint32_t)) {
+      table_->rule->in_order[table_->type](&walk_, rows, n);
+    } else {
+      for (std::int64_t k = 0; k < n; ++k) {
+        const Item<std::uint64_t> item{rows[k], static_cast<std::uint64_t>(k)};
+        walk_wide_rows(&item, 1);
+      }
+    }
+    for (std::int64_t k = 0; rate_ != 0 && k < n; ++k) unmark(rows[k]);
+  }
+
+  // ---- by blocks of columns: rows wider than a buffer, and numbers of rows wider than 32 bits
+
+  template <class Word>
+  const char* value(const Item<Word>& item) const noexcept {
+    return values_ + static_cast<std::int64_t>(item.position) * row_size_;
+  }
   char* half_at(std::int64_t offset) const noexcept {
     return table_->half == nullptr ? nullptr : table_->half + offset / 2;
   }
@@ -201,119 +252,64 @@ class SparseUpdate {
     if (half != nullptr) narrow_(half, table_->w + offset, table_->width);
   }
 
-  // Rule over one row, by blocks of columns: a sum of duplicates fits the buffer. A row decays when
-  // it is updated first.
+  // Elements [column, column + width) of a row's gradient, which are summed up where there are more.
   template <class Word>
-  void update_row(std::int64_t row, const Item<Word>* items, std::int64_t n,
-                  bool first = true) const noexcept {
-    touch(row);
-    if (first) decay_row(row);
+  const void* gradient(const Item<Word>* items, std::int64_t n, void* sum, std::int64_t column,
+                       std::int64_t width) const noexcept {
+    const std::int64_t offset = column * item_size_;
+    const void* g = value(items[0]) + offset;
+    if (n == 1) return g;
+    add_(sum, g, value(items[1]) + offset, width);
+    for (std::int64_t k = 2; k < n; ++k) add_(sum, sum, value(items[k]) + offset, width);
+    return sum;
+  }
+
+  // Rows decay when they are updated first.
+  template <class Word>
+  void update_wide_row(std::int64_t row, const Item<Word>* items, std::int64_t n,
+                       bool first = true) const noexcept {
     alignas(64) double sum[kBlock];
+    touch(row);
+    if (table_->rule->reduction != 0) {
+      const Reduced reduced{table_->w,     table_->half,    functions_,    table_->half_type,
+                            table_->slots, table_->n_slots, table_->width, item_size_,
+                            table_->type,  table_->rule,    h_,            rate_};
+      reduced.update(row, [&](std::int64_t column, std::int64_t width) {
+        return gradient(items, n, sum, column, width);
+      });
+      return;
+    }
+    if (first) decay_row(row);
     for (std::int64_t column = 0; column < table_->width; column += kBlock) {
       const std::int64_t width = std::min(kBlock, table_->width - column);
-      const std::int64_t offset = column * item_size_;
-      const void* g = value(items[0]) + offset;
-      if (n > 1) {
-        add_(sum, g, value(items[1]) + offset, width);
-        for (std::int64_t k = 2; k < n; ++k) add_(sum, sum, value(items[k]) + offset, width);
-        g = sum;
-      }
-      run_at(row * row_size_ + offset, g, width);
+      run_at(row * row_size_ + column * item_size_, gradient(items, n, sum, column, width), width);
     }
-  }
-  template <class Word>
-  const char* value(const Item<Word>& item) const noexcept {
-    return values_ + static_cast<std::int64_t>(item.position) * row_size_;
   }
 
   template <class Word>
-  std::int64_t walk_rows(const Item<Word>* items, std::int64_t n) const noexcept {
-    std::int64_t n_unique = 0, end = 0;
-    for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
-    for (std::int64_t k = 0; k < n; k = end) {
-      const Word row = items[k].row;
-      for (end = k; end < n && items[end].row == row; ++end) {
-        if (table_->deferred == nullptr) {
-          prefetch_item(items, end + ahead_, n);
-        } else if (is_new(items, end + ahead_, n)) {
-          prefetch_first(static_cast<std::int64_t>(items[end + ahead_].row));
-        }
-      }
-      if (table_->deferred != nullptr) {
-        touch(static_cast<std::int64_t>(row));
-        for (std::int64_t later = k + ahead_; later < std::min(end + ahead_, n); ++later) {
-          prefetch(value(items[later]));
-          if (is_new(items, later, n)) prefetch_rest(static_cast<std::int64_t>(items[later].row));
-        }
-      }
-      update_row(static_cast<std::int64_t>(row), items + k, end - k);
-      ++n_unique;
-    }
-    return n_unique;
-  }
-  template <class Items>
-  static bool is_new(const Items& items, std::int64_t k, std::int64_t n) noexcept {
-    return k < n && items[k].row != items[k - 1].row;
-  }
-
-  // Rules that sum over a row first.
-  template <class Word>
-  std::int64_t walk_reduced(const Item<Word>* items, std::int64_t n) const noexcept {
-    static_assert(kReducedBlock <= kBlock);
-    alignas(64) double sum[kBlock];
-    const Reduced reduced{table_->w,     table_->half,    functions_,    table_->half_type,
-                          table_->slots, table_->n_slots, table_->width, item_size_,
-                          table_->type,  table_->rule,    h_,            rate_};
-    std::int64_t n_unique = 0, end = 0;
-    for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
-    for (std::int64_t k = 0; k < n; k = end) {
-      const Word row = items[k].row;
-      for (end = k; end < n && items[end].row == row; ++end) prefetch_item(items, end + ahead_, n);
-      touch(static_cast<std::int64_t>(row));
-      reduced.update(static_cast<std::int64_t>(row), [&](std::int64_t column, std::int64_t width) {
-        const std::int64_t offset = column * item_size_;
-        const void* g = value(items[k]) + offset;
-        if (end > k + 1) {
-          add_(sum, g, value(items[k + 1]) + offset, width);
-          for (std::int64_t i = k + 2; i < end; ++i) {
-            add_(sum, sum, value(items[i]) + offset, width);
-          }
-          g = sum;
-        }
-        return g;
-      });
-      ++n_unique;
-    }
-    return n_unique;
-  }
-
-  // Rules that take duplicates one after the other need no sort; rows are told apart by a bit each.
-  template <class Word>
-  std::int64_t walk_each(const Item<Word>* items, std::int64_t n) const noexcept {
+  std::int64_t walk_wide_rows(const Item<Word>* items, std::int64_t n) const noexcept {
     std::int64_t n_unique = 0;
-    for (std::int64_t k = 0; k < n; ++k) {
-      prefetch_item(items, k + ahead_, n);
-      const bool first = mark(items[k].row);
-      n_unique += first;
-      update_row(static_cast<std::int64_t>(items[k].row), items + k, 1, first);
+    for (std::int64_t k = 0, end = 0; k < n; k = end, ++n_unique) {
+      const Word row = items[k].row;
+      end = k + 1;
+      while (!table_->rule->sequential && end < n && items[end].row == row) ++end;
+      const bool first = !table_->rule->sequential || rate_ == 0 || mark(row);
+      update_wide_row(static_cast<std::int64_t>(row), items + k, end - k, first);
     }
-    for (std::int64_t k = 0; k < n; ++k) unmark(items[k].row);
+    return n_unique;
+  }
+
+  // Rows are told apart by a bit each.
+  template <class Word>
+  std::int64_t count_unsorted(const Item<Word>* items, std::int64_t n) const noexcept {
+    std::int64_t n_unique = 0;
+    for (std::int64_t k = 0; k < n; ++k) n_unique += mark(items[k].row);
+    unmark_all(items, n);
     return n_unique;
   }
   template <class Word>
-  void walk_in_order() noexcept {
-    const Word* rows = grouper.rows<Word>();
-    const std::int64_t n = grouper.size();
-    n_unique_ = 0;
-    for (std::int64_t k = 0; k < n; ++k) {
-      if (k + ahead_ < n) prefetch_row(static_cast<std::int64_t>(rows[k + ahead_]));
-      const bool first = mark(rows[k]);
-      n_unique_ += first;
-      const Item<std::uint64_t> item{rows[k], static_cast<std::uint64_t>(k)};
-      update_row(static_cast<std::int64_t>(item.row), &item, 1, first);
-    }
-    for (std::int64_t k = 0; k < n; ++k) unmark(rows[k]);
-    counted_ = marks_ != nullptr;
+  void unmark_all(const Item<Word>* items, std::int64_t n) const noexcept {
+    for (std::int64_t k = 0; k < n; ++k) unmark(items[k].row);
   }
   // Whether the row is new. Eight rows share a byte, and a bucket.
   bool mark(std::uint64_t row) const noexcept {
@@ -421,16 +417,16 @@ class SparseUpdate {
     std::uint16_t half[kStage];
     std::int64_t rows[kStage];
     std::int64_t n_unique = 0, staged = 0;
-    for (std::int64_t k = 1; k < std::min(ahead_, n); ++k) prefetch_item(items, k, n);
+    for (std::int64_t k = 0; k < std::min(kAhead, n); ++k) fetch_short(items[k]);
     for (std::int64_t k = 0; k < n;) {
       const auto row = items[k].row;
       const std::int64_t at = staged * width;
       copy(g + at, reinterpret_cast<const T*>(value(items[k])), width);
-      prefetch_item(items, k + ahead_, n);
+      if (k + kAhead < n) fetch_short(items[k + kAhead]);
       for (++k; k < n && items[k].row == row; ++k) {
         const T* v = reinterpret_cast<const T*>(value(items[k]));
         for (std::int64_t j = 0; j < width; ++j) g[at + j] += v[j];
-        prefetch_item(items, k + ahead_, n);
+        if (k + kAhead < n) fetch_short(items[k + kAhead]);
       }
       rows[staged] = static_cast<std::int64_t>(row);
       copy(w + at, element<T>(table_->w, row), width);
@@ -461,6 +457,14 @@ class SparseUpdate {
     }
     return n_unique;
   }
+  template <class Word>
+  void fetch_short(const Item<Word>& item) const noexcept {
+    const std::int64_t row = static_cast<std::int64_t>(item.row);
+    fetch(value(item), row_size_);
+    fetch(table_->w + row * row_size_, row_size_);
+    for (int s = 0; s < table_->n_slots; ++s) fetch(table_->slots[s] + row * row_size_, row_size_);
+    if (walk_.n_others) fetch_others(&walk_, row);
+  }
   template <class T>
   T* element(char* base, std::int64_t row) const noexcept {
     return reinterpret_cast<T*>(base + row * row_size_);
@@ -488,7 +492,7 @@ class SparseUpdate {
         std::int64_t end = k;
         while (end < n && static_cast<std::int64_t>(items[end].row) == row) ++end;
         if (end > k) {
-          update_row(row, items + k, end - k);
+          update_wide_row(row, items + k, end - k);
           ++n_unique;
         } else {
           for (std::int64_t column = 0; column < width; column += kBlock) {
@@ -501,14 +505,15 @@ class SparseUpdate {
       return n_unique;
     }
     const std::int64_t block_rows = kBlock / std::max<std::int64_t>(1, width);
-    for (std::int64_t k2 = 1; k2 < std::min(ahead_, n); ++k2) prefetch(value(items[k2]));
+    const std::int64_t ahead = walk_.ahead;
+    for (std::int64_t k2 = 1; k2 < std::min(ahead, n); ++k2) fetch(value(items[k2]), row_size_);
     for (; row < end_row; row += block_rows) {
       const std::int64_t rows = std::min(block_rows, end_row - row);
       const bool touched = k < n && static_cast<std::int64_t>(items[k].row) < row + rows;
       if (touched) std::memset(g, 0, static_cast<std::size_t>(rows * row_size_));
       std::int64_t last = -1;
       for (; k < n && static_cast<std::int64_t>(items[k].row) < row + rows; ++k) {
-        if (k + ahead_ < n) prefetch(value(items[k + ahead_]));
+        if (k + ahead < n) fetch(value(items[k + ahead]), row_size_);
         const std::int64_t r = static_cast<std::int64_t>(items[k].row);
         char* sum = g + (r - row) * row_size_;
         if (r != last) {
@@ -531,11 +536,12 @@ class SparseUpdate {
   double rate_ = 0;
   const run_table* functions_ = nullptr;
   run_fn run_ = nullptr;
-  void (*add_)(void*, const void*, const void*, std::ptrdiff_t) = nullptr;
   void (*decay_)(void*, double, std::ptrdiff_t) = nullptr;
+  void (*add_)(void*, const void*, const void*, std::ptrdiff_t) = nullptr;
   void (*refresh_)(void*, const void*, std::ptrdiff_t) = nullptr;
   void (*narrow_)(void*, const void*, std::ptrdiff_t) = nullptr;
-  std::int64_t item_size_ = 0, row_size_ = 0, ahead_ = 0, lines_ = 0;
+  std::int64_t item_size_ = 0, row_size_ = 0;
+  row_walk walk_ = {};
   struct Free {
     void operator()(void* p) const noexcept { std::free(p); }
   };

@@ -4,6 +4,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "walk.h"
+#include <stdint.h>
+
 #define FASTOPT_TABLE_CAPSULE "fastopt._kernels.run_table"
 #define FASTOPT_N_TYPES 2 /* 0: float32, 1: float64 */
 #define FASTOPT_N_HALVES 2 /* 0: float16, 1: bfloat16 */
@@ -25,6 +28,12 @@ typedef void (*between_fn)(void** slots, const void* h, const double* sums, doub
 typedef void (*second_fn)(void* w, const void* g, void** slots, const void* h,
                           const double* factors, ptrdiff_t n);
 
+/* The rule on the rows of n look-ups, sorted by row, and summed where a row comes more than once;
+   returns how many rows there were. Rules that take duplicates one after the other do so: they
+   take look-ups in any order, or rows as they came, of which the positions are 0, 1, ... */
+typedef ptrdiff_t (*walk_fn)(const row_walk* u, const look_up* items, ptrdiff_t n);
+typedef void (*in_order_fn)(const row_walk* u, const uint32_t* rows, ptrdiff_t n);
+
 typedef struct {
   const char* name;
   int n_slots;
@@ -36,6 +45,8 @@ typedef struct {
   first_fn first[FASTOPT_N_TYPES];
   between_fn between[FASTOPT_N_TYPES];
   second_fn second[FASTOPT_N_TYPES];
+  walk_fn walk[FASTOPT_N_TYPES];         /* null if a rule sums over a variable */
+  in_order_fn in_order[FASTOPT_N_TYPES]; /* null unless it is sequential */
 } rule_entry;
 
 /* Rows of a table, row_size bytes each, by id: out[k] = table[ids[k]]. ids are int64 where `wide`,

@@ -1,0 +1,110 @@
+/* What the walks over look-ups share: they are rendered a rule, and compiled a level.
+
+   A walk goes over the look-ups of a range of rows, sums up the gradients of a row and updates it.
+   The rule is inlined: with a call a row, the processor looks less far ahead, and waits longer for
+   memory. What rows are to be fetched is told to it some look-ups before. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FASTOPT_MAX_WALK_SLOTS 8
+#define FASTOPT_WALK_ROWS 4 /* rows that a rule which sums over rows has at work at once */
+
+typedef struct {
+  uint32_t row, position;
+} look_up;
+
+typedef struct {
+  char* w;
+  char* slots[FASTOPT_MAX_WALK_SLOTS];
+  const char* values; /* the gradients' rows, by position */
+  const void* h;
+  ptrdiff_t width;
+  ptrdiff_t ahead; /* look-ups between fetching and use */
+  ptrdiff_t batch; /* rows at work at once, FASTOPT_WALK_ROWS at most */
+  void* sum;       /* room for so many rows */
+  /* Called before and after a row is updated, if not null. */
+  void (*before)(const void* owner, int64_t row);
+  void (*after)(const void* owner, int64_t row);
+  const void* owner;
+  /* Other arrays of which rows are fetched, and how long they are. */
+  int n_others;
+  const char* others[2];
+  ptrdiff_t other_size[2];
+} row_walk;
+
+/* GCC takes a function that does nothing but prefetch for one without effect, and drops the calls
+   that it has not inlined by then. */
+#define FASTOPT_HAS_EFFECT __asm__ volatile("")
+
+/* All lines of a row, which may begin within one; of long rows only the first: then the processor
+   goes on by itself. Into the second cache: the first one has few places for misses under way. */
+static inline void fetch(const void* row, ptrdiff_t size) {
+  const char* const p = (const char*)row;
+  const char* const end = p + (size < 1024 ? size : 1024);
+  const char* line = p - (uintptr_t)p % 64;
+  for (; line < end; line += 64) __builtin_prefetch(line, 0, 2);
+  FASTOPT_HAS_EFFECT;
+}
+/* Into the first cache: for what is used soon. */
+static inline void fetch_soon(const void* row, ptrdiff_t size) {
+  const char* const p = (const char*)row;
+  const char* const end = p + (size < 1024 ? size : 1024);
+  const char* line = p - (uintptr_t)p % 64;
+  for (; line < end; line += 64) __builtin_prefetch(line, 0, 3);
+  FASTOPT_HAS_EFFECT;
+}
+static inline void fetch_others(const row_walk* u, int64_t row) {
+  int k;
+  for (k = 0; k < u->n_others; ++k) fetch(u->others[k] + row * u->other_size[k], u->other_size[k]);
+}
+
+#if defined(__AVX512F__)
+#define FASTOPT_VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define FASTOPT_VECTOR_BYTES 32
+#else
+#define FASTOPT_VECTOR_BYTES 16
+#endif
+
+/* out = the values of look-ups 0, 1, ..., added from left to right, with the running sums of some
+   columns in registers. Each column by itself: the width of a vector doesn't change its bits. */
+#define FASTOPT_DEFINE_SUM(suffix, type)                                                          \
+  typedef type vector_##suffix                                                                    \
+      __attribute__((vector_size(FASTOPT_VECTOR_BYTES), aligned(sizeof(type)), may_alias));       \
+  static inline void sum_##suffix(type* out, const type* values, const look_up* items,            \
+                                  ptrdiff_t n, ptrdiff_t width) {                                 \
+    const ptrdiff_t lanes = FASTOPT_VECTOR_BYTES / sizeof(type);                                  \
+    ptrdiff_t i = 0, k;                                                                           \
+    for (; i + 4 * lanes <= width; i += 4 * lanes) {                                              \
+      const type* p = values + items[0].position * width + i;                                     \
+      vector_##suffix a = ((const vector_##suffix*)p)[0], b = ((const vector_##suffix*)p)[1];     \
+      vector_##suffix c = ((const vector_##suffix*)p)[2], d = ((const vector_##suffix*)p)[3];     \
+      for (k = 1; k < n; ++k) {                                                                   \
+        p = values + items[k].position * width + i;                                               \
+        a += ((const vector_##suffix*)p)[0];                                                      \
+        b += ((const vector_##suffix*)p)[1];                                                      \
+        c += ((const vector_##suffix*)p)[2];                                                      \
+        d += ((const vector_##suffix*)p)[3];                                                      \
+      }                                                                                           \
+      ((vector_##suffix*)(out + i))[0] = a;                                                       \
+      ((vector_##suffix*)(out + i))[1] = b;                                                       \
+      ((vector_##suffix*)(out + i))[2] = c;                                                       \
+      ((vector_##suffix*)(out + i))[3] = d;                                                       \
+    }                                                                                             \
+    for (; i + lanes <= width; i += lanes) {                                                      \
+      vector_##suffix a = *(const vector_##suffix*)(values + items[0].position * width + i);      \
+      for (k = 1; k < n; ++k)                                                                     \
+        a += *(const vector_##suffix*)(values + items[k].position * width + i);                   \
+      *(vector_##suffix*)(out + i) = a;                                                           \
+    }                                                                                             \
+    for (; i < width; ++i) {                                                                      \
+      type a = values[items[0].position * width + i];                                             \
+      for (k = 1; k < n; ++k) a += values[items[k].position * width + i];                         \
+      out[i] = a;                                                                                 \
+    }                                                                                             \
+  }
+
+FASTOPT_DEFINE_SUM(f32, float)
+FASTOPT_DEFINE_SUM(f64, double)
