@@ -98,6 +98,7 @@ from fastopt.optimizers import (
     count_zero_rows,
     decouple,
     prune_zero_rows,
+    stochastic_rounding,
     zero_rows,
 )
 from fastopt.sparse_product import sparse_matmul
@@ -192,6 +193,7 @@ __all__ = [
     "set_num_threads",
     "show_config",
     "sparse_matmul",
+    "stochastic_rounding",
     "stop_gradient",
     "threads",
     "trainable_variables",

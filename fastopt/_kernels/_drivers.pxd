@@ -1,6 +1,6 @@
 """The dense and the sparse driver (``dense.hpp``, ``sparse.hpp``), as plans call them."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 from libcpp cimport bool as cbool
 
 from ._deferred cimport Deferred
@@ -24,6 +24,7 @@ cdef extern from "sparse.hpp" namespace "fastopt" nogil:
         int half_type
         Deferred* deferred
         bint decay_listed
+        uint32_t key
 
     cdef cppclass SparseUpdate:
         int64_t load(

@@ -60,12 +60,12 @@ cdef int number_of(object dtype, str what) except -1:
 
 
 cdef int half_type(object half, object master, str what) except -1:
-    """Check an array of 16-bit numbers and its float32 master; return the type's number."""
+    """Check an array of 16-bit numbers, and its float32 master if it has one; return the type."""
     if not isinstance(half, np.ndarray) or not cnp.PyArray_ISCARRAY(<cnp.ndarray>half):
         raise ValueError(
             f"{what} must be a writable, aligned, C-contiguous array of native byte order"
         )
-    if half.shape != master.shape or master.dtype != np.float32:
+    if master is not None and (half.shape != master.shape or master.dtype != np.float32):
         raise ValueError(
             f"{what} has shape {half.shape}: its master must be float32 of this shape, "
             f"not {master.dtype} {master.shape}"

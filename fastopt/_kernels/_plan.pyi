@@ -20,11 +20,14 @@ class Plan:
         ledgers: list[Ledger | None] | None = None,
         halves: list[np.ndarray | None] | None = None,
         decay_listed: bool = False,
+        dense_only: list[bool] | None = None,
+        rounding_keys: list[int] | None = None,
     ) -> None: ...
     def bind(self, pairs: list[tuple[Any, Any]]) -> bool: ...
     def run(
         self,
         scalars: tuple[float, ...] | list[tuple[float, ...]],
         decay: float | list[float] = 0.0,
+        key: int = 0,
     ) -> None: ...
     def release(self) -> None: ...

@@ -12,7 +12,7 @@ from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strcmp
 
@@ -25,7 +25,7 @@ cimport numpy as cnp
 from ._deferred cimport Constants, DecayPtr, Deferred, Ledger, make_constants
 from ._dispatch cimport functions
 from ._drivers cimport DensePart, DenseUpdate, SparseUpdate, StepScalars, Table, parallel_fn
-from ._half cimport half_type
+from ._half cimport half_number, half_type
 from ._pool cimport num_threads, parallel_for
 from ._typedefs cimport FASTOPT_MAX_SCALARS, rule_entry
 
@@ -60,6 +60,8 @@ cdef struct Part:
     SparseUpdate* update    # made when the first sparse gradient comes
     Deferred* deferred      # of the ledger, or NULL; in the table while it is open
     const DecayPtr* decay   # of the scalars of this step
+    bint dense_only         # a sparse gradient does not fit
+    uint32_t rounding_key
     bint open               # the ledger's mutex is ours, and a step is begun if `sparse`
 
 cdef struct Span:
@@ -103,7 +105,8 @@ cdef class Plan:
         One for each variable: compared by identity and held weakly. When one of them dies, the
         plan binds nothing any more.
     arrays : list of ndarray
-        The weights, float32 or float64, writable, C-contiguous.
+        The weights, float32 or float64, writable, C-contiguous. In float16 or bfloat16 they are
+        rounded up or down at random after an update in float32; gradient and slots are float32.
     slots : list of tuple of ndarray
         The slots of each variable, in the rule's order, of its shape and dtype.
     slices_type : type
@@ -113,6 +116,10 @@ cdef class Plan:
     ledgers : list of (Ledger or None), optional
         One for each variable, of the same arrays. Where there is one, what such rows miss is made
         up for later, whatever `untouched` says. Rows that decay need one, unless all are updated.
+    dense_only : list of bool, optional
+        Where True, a sparse gradient does not fit.
+    rounding_keys : list of int, optional
+        Below 2**32: what the random numbers of a variable depend on, beside the key of `run`.
     halves : list of (ndarray or None), optional
         The weights in float16 or bfloat16, where ``arrays`` has a float32 master of them. The
         update is made on the master and rounded. Where a master doesn't round to the weight, which
@@ -155,7 +162,8 @@ cdef class Plan:
 
     def __cinit__(
         self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip",
-        list ledgers=None, list halves=None, bint decay_listed=False,
+        list ledgers=None, list halves=None, bint decay_listed=False, list dense_only=None,
+        list rounding_keys=None,
     ):
         cdef Py_ssize_t k, n = len(keys), n_segments = 0, n_dims = 0
         cdef int s
@@ -171,6 +179,14 @@ cdef class Plan:
             halves = [None] * n
         if len(halves) != n:
             raise ValueError(f"{n} keys and {len(halves)} halves")
+        if dense_only is None:
+            dense_only = [False] * n
+        if rounding_keys is None:
+            rounding_keys = [0] * n
+        if len(dense_only) != n or len(rounding_keys) != n:
+            raise ValueError(
+                f"{n} keys, {len(dense_only)} dense_only and {len(rounding_keys)} rounding_keys"
+            )
         if untouched not in ("skip", "update"):
             raise ValueError(f'untouched must be "skip" or "update", not {untouched!r}')
         self.rule = NULL
@@ -209,14 +225,26 @@ cdef class Plan:
         for k in range(n):
             part = &self.parts[k]
             part.key = <PyObject*>keys[k]
-            part.table.type = array_type(arrays[k], f"array {k}")
-            array = arrays[k]
+            alone = (
+                halves[k] is None
+                and isinstance(arrays[k], np.ndarray)
+                and half_number(arrays[k].dtype) >= 0
+            )
+            if alone:
+                part.table.half_type = half_type(arrays[k], None, f"array {k}")
+                array = arrays[k]
+                part.table.half = <char*>cnp.PyArray_DATA(array)
+            else:
+                part.table.type = array_type(arrays[k], f"array {k}")
+                array = arrays[k]
+                part.table.w = <char*>cnp.PyArray_DATA(array)
+            part.dense_only = dense_only[k]
+            part.rounding_key = rounding_keys[k]
             if len(slots[k]) != self.rule.n_slots:
                 raise ValueError(
                     f"rule {rule!r} has slots {RULES[rule].slots}, "
                     f"{len(slots[k])} came for array {k}"
                 )
-            part.table.w = <char*>cnp.PyArray_DATA(array)
             part.table.rule = self.rule
             part.table.n_slots = self.rule.n_slots
             part.table.every_row = untouched == "update" and ledgers[k] is None
@@ -227,15 +255,16 @@ cdef class Plan:
             n_dims += part.ndim
             for s in range(part.ndim):
                 part.shape[s] = cnp.PyArray_DIM(array, s)
-            part.type_num = cnp.PyArray_TYPE(array)
-            part.nbytes = cnp.PyArray_NBYTES(array)
+            dtype = np.dtype(np.float32) if alone else array.dtype
+            part.type_num = dtype.num
+            part.nbytes = part.n * dtype.itemsize
             part.table.n_rows = part.shape[0] if part.ndim else 1
             part.table.width = 1
             for s in range(1, part.ndim):
                 part.table.width *= part.shape[s]
             self.life.arrays.append(array)
             self.shapes.append(arrays[k].shape)
-            spans.append((<uintptr_t>part.table.w, part.nbytes))
+            spans.append((<uintptr_t>cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array)))
             if halves[k] is not None:
                 part.table.half_type = half_type(halves[k], array, f"half {k}")
                 part.table.half = <char*>cnp.PyArray_DATA(<cnp.ndarray>halves[k])
@@ -246,10 +275,10 @@ cdef class Plan:
                 shape = arrays[k].shape
                 if self.rule.row_slots >> s & 1:
                     shape = shape[:1]
-                if slot.dtype != arrays[k].dtype or slot.shape != shape:
+                if slot.dtype != dtype or slot.shape != shape:
                     raise ValueError(
                         f"slot {RULES[rule].slots[s]!r} of array {k} must have dtype "
-                        f"{arrays[k].dtype} and shape {shape}, "
+                        f"{dtype} and shape {shape}, "
                         f"not {slot.dtype} {slot.shape}"
                     )
                 part.table.slots[s] = <char*>cnp.PyArray_DATA(<cnp.ndarray>slot)
@@ -376,6 +405,7 @@ cdef class Plan:
         cdef bint wide
         if (
             part.ndim == 0
+            or part.dense_only
             or not self.dense.is_walk()
             or not cnp.PyArray_CheckExact(values_object)
             or not cnp.PyArray_CheckExact(indices_object)
@@ -551,7 +581,7 @@ cdef class Plan:
         """What decays of rows without a gradient, where only listed rows are updated."""
         return self.rates[k] if self.decays and not self.parts[k].table.decay_listed else 0.0
 
-    def run(self, scalars, decay=0.0):
+    def run(self, scalars, decay=0.0, uint32_t key=0):
         """Apply the rule to all bound gradients, in one sweep.
 
         Parameters
@@ -561,6 +591,8 @@ cdef class Plan:
         decay : float, or list of float
             The part of the weights that goes before the rule is applied,
             ``w = w - decay * w``; a list gives it variable by variable.
+        key : int
+            Below 2**32: where the random numbers of this step begin, for rounding to 16 bits.
 
         Raises
         ------
@@ -585,6 +617,8 @@ cdef class Plan:
             self.read_scalars(0, scalars)
             self.scalar_stride = 0
         self.read_rates(decay)
+        for k in range(self.n_parts):
+            self.parts[k].table.key = self.parts[k].rounding_key ^ key
         if self.n_ledgers and self.any_to_open():
             self.read_constants()
         elif (

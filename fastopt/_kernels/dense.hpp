@@ -111,42 +111,28 @@ class DenseUpdate {
     const Table& table = *part.table;
     const double rate = scalars_.rate_of(k);
     if (rule_->reduction) {
-      update_reduced_rows(table.w, table.half, functions_, table.half_type, table.slots,
-                          table.n_slots, table.width, table.type, rule_,
-                          scalars_.of(k, table.type), rate, *part.g, lo, hi);
+      update_reduced_rows(table, functions_, scalars_.of(k, table.type), rate, *part.g, lo, hi);
       return;
     }
     if (table.half == nullptr && rate == 0) {
-      run_rule(k, lo, hi);
+      run_rule(k, lo, hi - lo, table.w + lo * table.item_size());
       return;
     }
+    float copy[kBlock];
     for (; lo < hi; lo += kBlock) {
-      const std::int64_t end = std::min(lo + kBlock, hi);
-      prepare(table, rate, lo, end);
-      run_rule(k, lo, end);
-      if (table.half != nullptr) {
-        functions_->narrow[table.half_type](table.half + lo * 2, table.w + lo * sizeof(float),
-                                            end - lo);
-      }
+      const std::int64_t n = std::min(kBlock, hi - lo);
+      void* weights = table.open(functions_, lo, n, rate, copy);
+      run_rule(k, lo, n, weights);
+      table.close(functions_, lo, n, weights);
     }
   }
 
-  // What comes before the rule: a master takes over its weights, and weights decay.
-  void prepare(const Table& table, double rate, std::int64_t lo, std::int64_t hi) const noexcept {
-    char* w = table.w + lo * item_size(table);
-    if (table.half != nullptr) functions_->refresh[table.half_type](w, table.half + lo * 2, hi - lo);
-    if (rate != 0) functions_->decay[table.type](w, rate, hi - lo);
-  }
-  void run_rule(std::int64_t k, std::int64_t lo, std::int64_t hi) const noexcept {
+  void run_rule(std::int64_t k, std::int64_t lo, std::int64_t n, void* weights) const noexcept {
     const Table& table = *parts_[k].table;
-    const std::int64_t at = lo * item_size(table);
     void* slots[FASTOPT_MAX_SLOTS];
-    for (int s = 0; s < rule_->n_slots; ++s) slots[s] = table.slots[s] + at;
-    rule_->run[table.type](table.w + at, *parts_[k].g + at, slots, scalars_.of(k, table.type),
-                           hi - lo);
-  }
-  static std::int64_t item_size(const Table& table) noexcept {
-    return table.type == 0 ? sizeof(float) : sizeof(double);
+    table.locate(0, lo, slots);
+    rule_->run[table.type](weights, *parts_[k].g + lo * table.item_size(), slots,
+                           scalars_.of(k, table.type), n);
   }
 
   void make_tasks() noexcept {
@@ -207,22 +193,29 @@ class DenseUpdate {
   void half_segment(std::int64_t s) noexcept {
     const Segment& segment = segments_[s];
     const Table& table = *parts_[segment.part].table;
-    const std::int64_t at = segment.lo * item_size(table), n = segment.hi - segment.lo;
+    const double rate = scalars_.rate_of(segment.part);
     const void* h = scalars_.of(segment.part, table.type);
-    const char* g = *parts_[segment.part].g + at;
-    char* half = table.half == nullptr ? nullptr : table.half + segment.lo * 2;
-    void* slots[FASTOPT_MAX_SLOTS];
-    for (int i = 0; i < rule_->n_slots; ++i) slots[i] = table.slots[i] + at;
-    if (second) {
-      rule_->second[table.type](table.w + at, g, slots, h,
-                                &factors_[segment.part * FASTOPT_MAX_FACTORS], n);
-      if (half != nullptr) functions_->narrow[table.half_type](half, table.w + at, n);
-      return;
-    }
-    prepare(table, scalars_.rate_of(segment.part), segment.lo, segment.hi);
+    const double* factors = &factors_[segment.part * FASTOPT_MAX_FACTORS];
     double* sums = &sums_[s * FASTOPT_MAX_SUMS];
-    std::fill_n(sums, FASTOPT_MAX_SUMS, 0.0);
-    rule_->first[table.type](table.w + at, g, slots, h, sums, n);
+    if (!second) std::fill_n(sums, FASTOPT_MAX_SUMS, 0.0);
+    // A copy is made block by block, and has to decay in both halves.
+    float copy[kBlock];
+    const std::int64_t step = table.has_copies() ? kBlock : segment.hi - segment.lo;
+    for (std::int64_t lo = segment.lo; lo < segment.hi; lo += step) {
+      const std::int64_t n = std::min(step, segment.hi - lo);
+      const char* g = *parts_[segment.part].g + lo * table.item_size();
+      void* slots[FASTOPT_MAX_SLOTS];
+      table.locate(0, lo, slots);
+      if (second) {
+        void* weights = table.w + lo * table.item_size();
+        if (table.has_copies()) weights = table.open(functions_, lo, n, rate, copy);
+        rule_->second[table.type](weights, g, slots, h, factors, n);
+        table.close(functions_, lo, n, weights);
+      } else {
+        void* weights = table.open(functions_, lo, n, rate, copy);
+        rule_->first[table.type](weights, g, slots, h, sums, n);
+      }
+    }
   }
 
   const rule_entry* rule_ = nullptr;

@@ -7,23 +7,15 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "table.h"
+#include "table.hpp"
 
 namespace fastopt {
 
 constexpr std::int64_t kReducedBlock = 2048;  // elements of a block
 
 struct Reduced {
-  char* w;
-  char* half;  // the weights in 16 bits, of which w is the float32 master; or null
+  const Table& table;
   const run_table* functions;
-  int half_type;
-  char* const* slots;
-  int n_slots;
-  std::int64_t width;      // elements of a row
-  std::int64_t item_size;  // bytes
-  int type;
-  const rule_entry* rule;
   const void* h;
   double rate;  // the part of the weights that decays before
 
@@ -31,55 +23,49 @@ struct Reduced {
   // for every block twice, unless there is but one.
   template <class Gradient>
   void update(std::int64_t row, Gradient gradient) const noexcept {
-    if (width == 0) return;
+    if (table.width == 0) return;
+    const rule_entry* rule = table.rule;
+    const bool blocks = table.width > kReducedBlock;
     double sums[FASTOPT_MAX_SUMS] = {};
     double factors[FASTOPT_MAX_FACTORS];
+    float copy[kReducedBlock];
     const void* g = nullptr;
-    for (std::int64_t column = 0; column < width; column += kReducedBlock) {
-      const std::int64_t n = std::min(kReducedBlock, width - column);
-      void* at[FASTOPT_MAX_SLOTS];
-      void* weights = locate(row, column, at);
-      g = gradient(column, n);
-      if (half != nullptr) functions->refresh[half_type](weights, half_at(row, column), n);
-      if (rate != 0) functions->decay[type](weights, rate, n);
-      rule->first[type](weights, g, at, h, sums, n);
-    }
+    void* weights = nullptr;
     void* at[FASTOPT_MAX_SLOTS];
-    locate(row, 0, at);
-    rule->between[type](at, h, sums, static_cast<double>(width), factors);
-    for (std::int64_t column = 0; column < width; column += kReducedBlock) {
-      const std::int64_t n = std::min(kReducedBlock, width - column);
-      void* weights = locate(row, column, at);
-      if (width > kReducedBlock) g = gradient(column, n);
-      rule->second[type](weights, g, at, h, factors, n);
-      if (half != nullptr) functions->narrow[half_type](half_at(row, column), weights, n);
+    for (std::int64_t column = 0; column < table.width; column += kReducedBlock) {
+      const std::int64_t n = std::min(kReducedBlock, table.width - column);
+      const std::int64_t element = row * table.width + column;
+      table.locate(row, element, at);
+      g = gradient(column, n);
+      weights = table.open(functions, element, n, rate, copy);
+      rule->first[table.type](weights, g, at, h, sums, n);
     }
-  }
-
- private:
-  char* half_at(std::int64_t row, std::int64_t column) const noexcept {
-    return half + (row * width + column) * 2;
-  }
-  void* locate(std::int64_t row, std::int64_t column, void** at) const noexcept {
-    const std::int64_t offset = (row * width + column) * item_size;
-    for (int s = 0; s < n_slots; ++s) {
-      at[s] = slots[s] + (rule->row_slots >> s & 1 ? row * item_size : offset);
+    table.locate(row, row * table.width, at);
+    rule->between[table.type](at, h, sums, static_cast<double>(table.width), factors);
+    for (std::int64_t column = 0; column < table.width; column += kReducedBlock) {
+      const std::int64_t n = std::min(kReducedBlock, table.width - column);
+      const std::int64_t element = row * table.width + column;
+      table.locate(row, element, at);
+      if (blocks) {
+        g = gradient(column, n);
+        // The copy was overwritten by that of the next block; others are as they were left.
+        weights = table.w + element * table.item_size();
+        if (table.has_copies()) weights = table.open(functions, element, n, rate, copy);
+      }
+      rule->second[table.type](weights, g, at, h, factors, n);
+      table.close(functions, element, n, weights);
     }
-    return w + offset;
   }
 };
 
 // Rows [lo, hi) under a dense gradient, which begins at the gradient of the whole variable.
-inline void update_reduced_rows(char* w, char* half, const run_table* functions, int half_type,
-                                char* const* slots, int n_slots, std::int64_t width, int type,
-                                const rule_entry* rule, const void* h, double rate, const char* g,
-                                std::int64_t lo, std::int64_t hi) noexcept {
-  const std::int64_t item_size = type == 0 ? sizeof(float) : sizeof(double);
-  const Reduced reduced{w,     half,      functions, half_type, slots, n_slots,
-                        width, item_size, type,      rule,      h,     rate};
+inline void update_reduced_rows(const Table& table, const run_table* functions, const void* h,
+                                double rate, const char* g, std::int64_t lo,
+                                std::int64_t hi) noexcept {
+  const Reduced reduced{table, functions, h, rate};
   for (std::int64_t row = lo; row < hi; ++row) {
     reduced.update(row, [&](std::int64_t column, std::int64_t) -> const void* {
-      return g + (row * width + column) * item_size;
+      return g + (row * table.width + column) * table.item_size();
     });
   }
 }

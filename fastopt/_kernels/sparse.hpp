@@ -11,24 +11,9 @@
 #include "deferred.hpp"
 #include "grouping.hpp"
 #include "reduced.hpp"
-#include "table.h"
+#include "table.hpp"
 
 namespace fastopt {
-
-struct Table {
-  char* w;
-  char* slots[FASTOPT_MAX_SLOTS];
-  int n_slots;
-  std::int64_t n_rows;
-  std::int64_t width;  // elements of a row
-  int type;            // 0: float32, 1: float64
-  const rule_entry* rule;
-  bool every_row;  // rows without look-ups are updated too, with a gradient of 0
-  char* half;      // the weights in 16 bits, of which w is the float32 master; or null
-  int half_type;   // 0: float16, 1: bfloat16
-  Deferred* deferred;  // or null: what rows without look-ups miss is made up for later
-  bool decay_listed;   // only rows with look-ups decay, also where every row is updated
-};
 
 class SparseUpdate {
  public:
@@ -56,13 +41,10 @@ class SparseUpdate {
     const std::int64_t work = (table.every_row ? table.n_rows : grouper.size()) * table.width;
     threads_ = work < kAlone ? 1 : threads;
     in_order_ = table.rule->sequential && threads_ == 1;
-    if (table.rule->sequential && marks_ == nullptr) {
-      marks_.reset(static_cast<std::uint8_t*>(
-          std::calloc(static_cast<std::size_t>(table.n_rows / 8 + 1), 1)));
-      if (marks_ == nullptr && decays) return false;  // a row decays the first time only
-    }
+    // A row decays the first time only.
+    if (table.rule->sequential && !make_marks(table) && decays) return false;
     as_listed_ = table.width < kShortRow && !table.every_row && !table.rule->sequential &&
-                 table.rule->reduction == 0 && all_differ(table);
+                 table.rule->reduction == 0 && !table.has_copies() && all_differ(table);
     return in_order_ || as_listed_ || grouper.partition(parallel, threads_);
   }
 
@@ -126,7 +108,8 @@ class SparseUpdate {
     } else if (table_->every_row) {
       bucket.n_unique =
           walk_every_row(grouper.sorted<Word>(b), n, bucket.first_row, bucket.end_row);
-    } else if (table_->width >= kShortRow || table_->rule->reduction != 0) {
+    } else if (table_->width >= kShortRow || table_->rule->reduction != 0 ||
+               table_->has_copies()) {
       bucket.n_unique = walk_rows(grouper.sorted<Word>(b), n);
     } else if (table_->type == 0) {
       bucket.n_unique = walk_short_rows<float>(grouper.sorted<Word>(b), n);
@@ -180,7 +163,8 @@ class SparseUpdate {
   // Returns how many rows there were, or, of rules that take duplicates one after the other, look-ups.
   std::int64_t walk_rows(const Item<std::uint32_t>* items, std::int64_t n) const noexcept {
     static_assert(sizeof(Item<std::uint32_t>) == sizeof(look_up));
-    if (table_->width == 0 || (table_->width > kBlock && !table_->rule->sequential)) {
+    if (table_->width == 0 || table_->has_copies() ||
+        (table_->width > kBlock && !table_->rule->sequential)) {
       return walk_wide_rows(items, n);
     }
     alignas(64) double sum[kBlock];
@@ -201,8 +185,8 @@ class SparseUpdate {
     for (std::int64_t k = 0; k < n; ++k) n_unique_ += mark(rows[k]);
     for (std::int64_t k = 0; k < n; ++k) unmark(rows[k]);
     counted_ = marks_ != nullptr;
-    if constexpr (sizeof(Word) == sizeof(std::uint32_t)) {
-      table_->rule->in_order[table_->type](&walk_, rows, n);
+    if (sizeof(Word) == sizeof(std::uint32_t) && !table_->has_copies()) {
+      table_->rule->in_order[table_->type](&walk_, reinterpret_cast<const std::uint32_t*>(rows), n);
     } else {
       for (std::int64_t k = 0; k < n; ++k) {
         const Item<std::uint64_t> item{rows[k], static_cast<std::uint64_t>(k)};
@@ -212,7 +196,8 @@ class SparseUpdate {
     for (std::int64_t k = 0; rate_ != 0 && k < n; ++k) unmark(rows[k]);
   }
 
-  // ---- by blocks of columns: rows wider than a buffer, and numbers of rows wider than 32 bits
+  // ---- by blocks of columns: rows wider than a buffer, numbers of rows wider than 32 bits, and
+  // weights that are copied
 
   template <class Word>
   const char* value(const Item<Word>& item) const noexcept {
@@ -221,35 +206,33 @@ class SparseUpdate {
   char* half_at(std::int64_t offset) const noexcept {
     return table_->half == nullptr ? nullptr : table_->half + offset / 2;
   }
-  void run_at(std::int64_t offset, const void* g, std::int64_t n, double rate = 0) const noexcept {
+  // The rule on n elements; `times`: what tells this update of them from others in this step.
+  void run_at(std::int64_t element, const void* g, std::int64_t n, double rate = 0,
+              std::uint32_t times = 0) const noexcept {
+    float copy[kBlock];
     void* slots[FASTOPT_MAX_SLOTS];
-    for (int s = 0; s < table_->n_slots; ++s) slots[s] = table_->slots[s] + offset;
-    char* w = table_->w + offset;
-    char* half = half_at(offset);
-    if (half != nullptr) refresh_(w, half, n);
-    if (rate != 0) decay_(w, rate, n);
+    table_->locate(0, element, slots);
+    void* w = table_->open(functions_, element, n, rate, copy);
     run_(w, g, slots, h_, n);
-    if (half != nullptr) narrow_(half, w, n);
+    table_->close(functions_, element, n, w, times);
   }
 
   // What a row has missed.
   void touch(std::int64_t row) const noexcept {
     if (table_->deferred == nullptr) return;
-    const std::int64_t offset = row * row_size_;
+    const std::int64_t element = row * table_->width;
     void* slots[FASTOPT_MAX_SLOTS];
-    for (int s = 0; s < table_->n_slots; ++s) {
-      const bool one = table_->rule->row_slots >> s & 1;
-      slots[s] = table_->slots[s] + (one ? row * item_size_ : offset);
-    }
-    table_->deferred->touch(row, table_->w + offset, half_at(offset), slots);
+    table_->locate(row, element, slots);
+    table_->deferred->touch(row, table_->w + element * item_size_, half_at(row * row_size_), slots);
   }
+  // Without the rule.
   void decay_row(std::int64_t row) const noexcept {
-    if (rate_ == 0) return;
-    const std::int64_t offset = row * row_size_;
-    char* half = half_at(offset);
-    if (half != nullptr) refresh_(table_->w + offset, half, table_->width);
-    decay_(table_->w + offset, rate_, table_->width);
-    if (half != nullptr) narrow_(half, table_->w + offset, table_->width);
+    float copy[kBlock];
+    for (std::int64_t column = 0; rate_ != 0 && column < table_->width; column += kBlock) {
+      const std::int64_t n = std::min(kBlock, table_->width - column);
+      const std::int64_t element = row * table_->width + column;
+      table_->close(functions_, element, n, table_->open(functions_, element, n, rate_, copy), 1);
+    }
   }
 
   // Elements [column, column + width) of a row's gradient, which are summed up where there are more.
@@ -271,25 +254,25 @@ class SparseUpdate {
     alignas(64) double sum[kBlock];
     touch(row);
     if (table_->rule->reduction != 0) {
-      const Reduced reduced{table_->w,     table_->half,    functions_,    table_->half_type,
-                            table_->slots, table_->n_slots, table_->width, item_size_,
-                            table_->type,  table_->rule,    h_,            rate_};
+      const Reduced reduced{*table_, functions_, h_, rate_};
       reduced.update(row, [&](std::int64_t column, std::int64_t width) {
         return gradient(items, n, sum, column, width);
       });
       return;
     }
-    if (first) decay_row(row);
+    const auto times = static_cast<std::uint32_t>(table_->rule->sequential ? items[0].position : 0);
     for (std::int64_t column = 0; column < table_->width; column += kBlock) {
       const std::int64_t width = std::min(kBlock, table_->width - column);
-      run_at(row * row_size_ + column * item_size_, gradient(items, n, sum, column, width), width);
+      run_at(row * table_->width + column, gradient(items, n, sum, column, width), width,
+             first ? rate_ : 0, times);
     }
   }
 
   template <class Word>
   std::int64_t walk_wide_rows(const Item<Word>* items, std::int64_t n) const noexcept {
-    std::int64_t n_unique = 0;
+    std::int64_t n_unique = 0, fetched = table_->has_copies() ? 0 : n;
     for (std::int64_t k = 0, end = 0; k < n; k = end, ++n_unique) {
+      for (; fetched < std::min(n, k + walk_.ahead); ++fetched) fetch_wide(items[fetched]);
       const Word row = items[k].row;
       end = k + 1;
       while (!table_->rule->sequential && end < n && items[end].row == row) ++end;
@@ -297,6 +280,17 @@ class SparseUpdate {
       update_wide_row(static_cast<std::int64_t>(row), items + k, end - k, first);
     }
     return n_unique;
+  }
+
+  template <class Word>
+  void fetch_wide(const Item<Word>& item) const noexcept {
+    const std::int64_t row = static_cast<std::int64_t>(item.row);
+    fetch(value(item), row_size_);
+    for (int s = 0; s < table_->n_slots; ++s) {
+      const std::int64_t size = table_->rule->row_slots >> s & 1 ? item_size_ : row_size_;
+      fetch(table_->slots[s] + row * size, size);
+    }
+    if (walk_.n_others) fetch_others(&walk_, row);
   }
 
   // Rows are told apart by a bit each.
@@ -310,6 +304,14 @@ class SparseUpdate {
   template <class Word>
   void unmark_all(const Item<Word>* items, std::int64_t n) const noexcept {
     for (std::int64_t k = 0; k < n; ++k) unmark(items[k].row);
+  }
+  // False: no memory.
+  bool make_marks(const Table& table) noexcept {
+    if (marks_ == nullptr) {
+      const std::size_t size = static_cast<std::size_t>(table.n_rows / 8 + 1);
+      marks_.reset(static_cast<std::uint8_t*>(std::calloc(size, 1)));
+    }
+    return marks_ != nullptr;
   }
   // Whether the row is new. Eight rows share a byte, and a bucket.
   bool mark(std::uint64_t row) const noexcept {
@@ -328,11 +330,7 @@ class SparseUpdate {
   // are then updated as they are listed: to sort them would cost more than to find them. What has
   // duplicates is found out early.
   bool all_differ(const Table& table) noexcept {
-    if (marks_ == nullptr) {
-      marks_.reset(static_cast<std::uint8_t*>(
-          std::calloc(static_cast<std::size_t>(table.n_rows / 8 + 1), 1)));
-    }
-    if (marks_ == nullptr) return false;
+    if (!make_marks(table)) return false;
     return grouper.wide() ? all_differ<std::uint64_t>() : all_differ<std::uint32_t>();
   }
   template <class Word>
@@ -496,7 +494,7 @@ class SparseUpdate {
           ++n_unique;
         } else {
           for (std::int64_t column = 0; column < width; column += kBlock) {
-            run_at(row * row_size_ + column * item_size_, zeros, std::min(kBlock, width - column),
+            run_at(row * width + column, zeros, std::min(kBlock, width - column),
                    rate);
           }
         }
@@ -525,7 +523,7 @@ class SparseUpdate {
         }
         last = r;
       }
-      run_at(row * row_size_, touched ? static_cast<const void*>(g) : zeros, rows * width, rate);
+      run_at(row * width, touched ? static_cast<const void*>(g) : zeros, rows * width, rate);
     }
     return n_unique;
   }

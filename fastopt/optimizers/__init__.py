@@ -17,6 +17,7 @@ from fastopt.optimizers.nadam import NadamOptimizer
 from fastopt.optimizers.proximal import ProximalAdagradOptimizer, ProximalGradientDescentOptimizer
 from fastopt.optimizers.pruning import count_zero_rows, prune_zero_rows, zero_rows
 from fastopt.optimizers.rmsprop import RMSPropOptimizer
+from fastopt.optimizers.rounding import stochastic_rounding
 from fastopt.optimizers.rowwise import PartialRowWiseAdamOptimizer, RowWiseAdagradOptimizer
 
 __all__ = [
@@ -43,5 +44,6 @@ __all__ = [
     "decouple",
     "count_zero_rows",
     "prune_zero_rows",
+    "stochastic_rounding",
     "zero_rows",
 ]

@@ -40,6 +40,7 @@ from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer, advance
 from fastopt.optimizers._decay import WEIGHT_DECAY, Decay, Own
 from fastopt.optimizers._plans import PlanBatch, Plans, RepeatedBatch, rounds
+from fastopt.optimizers._rounding import key_of_call, key_of_variable
 from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
 
@@ -47,6 +48,7 @@ Array = np.ndarray[Any, Any]
 Scalars = tuple[float, ...]
 
 _MASTER = "master"
+_ROUNDING_STEP = "rounding_step"
 _MOST_PLANS = 16  # of one key; enough for as many threads to apply at once without making new ones
 _NONE: list[PlanBatch] = []
 _HOOKS = (
@@ -138,6 +140,7 @@ class KernelOptimizer(Optimizer):
         self._rule_name = self._rule()
         self._own: WeakIdentityMap[Variable, dict[str, Any]] = WeakIdentityMap()
         self._decay: Decay | None = None
+        self._rounding: int | None = None  # the seed of stochastic rounding
         self._look_through()
 
     def _look_through(self) -> None:
@@ -151,7 +154,7 @@ class KernelOptimizer(Optimizer):
         decay = self._decay
         if decay is not None and not any(map(decay.happens, kept)):
             decay = None
-        self._is_uniform = decay is None and not self._own
+        self._is_uniform = decay is None and not self._own and self._rounding is None
         if decay is not self._decays:
             self._decays = decay
             self._plans = Plans()  # after what they are made from
@@ -242,6 +245,17 @@ class KernelOptimizer(Optimizer):
             self._plans = Plans()  # those there are know the slots
             self._look_through()
 
+    def _round_stochastically(self, seed: int) -> None:
+        """Do without masters of 16-bit variables."""
+        with self._state_lock:
+            if self._slots.get(_MASTER):
+                owner = type(self).__name__
+                names = sorted(var.name for var in self._slots[_MASTER])
+                raise ValueError(f"{owner}: {', '.join(map(repr, names))} have masters already")
+            self._rounding = seed
+            self._look_through()
+            self._plans = Plans()
+
     # ------------------------------------------------------------------ what a rule's class gives
 
     def _rule(self) -> str:
@@ -286,9 +300,13 @@ class KernelOptimizer(Optimizer):
                     return array
 
                 self._slot(var, slot.name, op_name or self._name, make)
-            if is_half(var.dtype):
+            if not is_half(var.dtype):
+                continue
+            if self._rounding is None:
                 op_name = f"{self._name}_master"
                 self._slot(var, _MASTER, op_name, partial(widen, var._storage))
+            else:
+                self._create_non_slot_variable(np.int64(0), _ROUNDING_STEP, var)
 
     def _prepare(self) -> None:
         call = self._call
@@ -298,7 +316,22 @@ class KernelOptimizer(Optimizer):
         call.own = self._own_scalars(call.values, call.step, graph)
 
     def _finish(self, update_ops: Sequence[Any], name_scope: str) -> None:
-        self._advance(self._call.values, self._non_slot_graph())
+        self._count_call(self._call.values, self._non_slot_graph())
+
+    def _count_call(self, values: Mapping[str, Any], graph: Graph) -> None:
+        self._advance(values, graph)
+        if self._rounding is not None:
+            count = self._get_non_slot_variable(_ROUNDING_STEP, graph)
+            if count is not None:  # there is a variable of 16 bits
+                with count._lock:  # each call counts, however many threads apply at once
+                    count._storage[()] = count._storage.item() + 1
+
+    def _rounding_key(self, graph: Graph) -> int:
+        """Return what the random numbers of this call depend on."""
+        if self._rounding is None:
+            return 0
+        count = self._get_non_slot_variable(_ROUNDING_STEP, graph)
+        return 0 if count is None else key_of_call(self._rounding, count._storage.item())
 
     def _apply_dense(self, grad: Array, var: Variable) -> None:
         self._apply_alone(grad, var)
@@ -335,7 +368,7 @@ class KernelOptimizer(Optimizer):
                             self._sweep(batch, pairs, values, scalars, own)
                         for pair in pairs:
                             pair[1]._version += 1
-                        self._advance(values, batch.graph)
+                        self._count_call(values, batch.graph)
                         if global_step is not None:
                             step = advance(global_step)
                         return self._record(
@@ -383,12 +416,13 @@ class KernelOptimizer(Optimizer):
         """Update the variables whose gradients a plan has bound."""
         # A step that began before somebody asked for decay has none.
         rate = 0.0 if batch.decay is None else batch.decay.rate(values)
+        key = self._rounding_key(batch.graph)
         if not own:
-            batch.plan.run(scalars, rate)
+            batch.plan.run(scalars, rate, key)
             return
         each = [own.get(id(var), (scalars, rate)) for _, var in pairs]
         rates = 0.0 if batch.decay is None else [of_var for _, of_var in each]
-        batch.plan.run([of_var for of_var, _ in each], rates)
+        batch.plan.run([of_var for of_var, _ in each], rates, key)
 
     def _bind(self, pairs: list[Any]) -> PlanBatch | None:
         first = pairs[0]
@@ -438,6 +472,7 @@ class KernelOptimizer(Optimizer):
         all_decay = decay is not None and not decay.listed_rows_only and untouched == "skip"
         if untouched == "defer" or (all_decay and RULES[rule].reduction != "variable"):
             ledgers = [self._ledger(var) for var in variables]
+        dense_only = self._dense_only(pairs, all_decay)
         if untouched == "defer":
             untouched = "update"  # where there is no ledger
         plan = Plan(
@@ -450,6 +485,8 @@ class KernelOptimizer(Optimizer):
             halves=list(halves),
             ledgers=ledgers,
             decay_listed=decay is not None and decay.listed_rows_only,
+            dense_only=dense_only,
+            rounding_keys=[key_of_variable(var) for var in variables],
         )
         plans.setdefault(key, [])
         batch = PlanBatch(plan, variables, ledgers, decay, plans)
@@ -460,6 +497,26 @@ class KernelOptimizer(Optimizer):
                 f" {[(var.dtype, var.shape) for var in variables]}"
             )
         return batch
+
+    def _dense_only(self, pairs: list[Pair], all_decay: bool) -> list[bool]:
+        """Tell which variables take dense gradients only: 16 bits can't make up for missed steps.
+
+        Where all rows are updated at once instead there is nothing to make up for.
+        """
+        waits = RULES[self._rule_name].untouched
+        fades = self._untouched == "defer" and waits is not None and waits.moving is None
+        found = []
+        for gradient, var in pairs:
+            alone = self._rounding is not None and is_half(var.dtype)
+            found.append(alone and (all_decay or fades))
+            if found[-1] and isinstance(gradient, IndexedSlices):
+                what = "all rows decay" if all_decay else "the slots of all rows fade"
+                raise ValueError(
+                    f"{type(self).__name__}: {what} of variable {var.name!r}, also of those that a"
+                    f" sparse gradient doesn't list; in {var.dtype} with stochastic rounding there"
+                    " is no place to make up for that later"
+                )
+        return found
 
     def _moves_every_row(self) -> bool:
         """Whether a sparse gradient also moves rows that it doesn't list."""
@@ -472,12 +529,14 @@ class KernelOptimizer(Optimizer):
 
     def _weights(self, var: Variable) -> tuple[Array, Array | None]:
         """Return the numbers that the rule works on, and of which 16-bit storage they are."""
-        if is_half(var.dtype):
+        if is_half(var.dtype) and self._rounding is None:
             return self._slots[_MASTER][var]._storage, var._storage
         return var._storage, None
 
     def _ledger(self, var: Variable) -> Ledger | None:
         """Return the ledger of a variable, the same one for all plans."""
+        if is_half(var.dtype) and self._rounding is not None:
+            return None
         slots = [self._slots[name][var] for name in RULES[self._rule_name].slots]
         master = self._slots[_MASTER][var] if is_half(var.dtype) else None
         with self._state_lock:
