@@ -50,10 +50,12 @@ from fastopt.clip import (
 )
 from fastopt.config import show_config
 from fastopt.embedding import (
+    QuantizedTable,
     RaggedIds,
     embedding_dot,
     embedding_lookup,
     embedding_lookup_sparse,
+    quantize_table,
     safe_embedding_lookup_sparse,
 )
 from fastopt.global_step import create_global_step, get_global_step, get_or_create_global_step
@@ -138,6 +140,7 @@ __all__ = [
     "PartialRowWiseAdamOptimizer",
     "ProximalAdagradOptimizer",
     "ProximalGradientDescentOptimizer",
+    "QuantizedTable",
     "RMSPropOptimizer",
     "RaggedIds",
     "Recording",
@@ -199,5 +202,6 @@ __all__ = [
     "trainable_variables",
     "count_zero_rows",
     "prune_zero_rows",
+    "quantize_table",
     "zero_rows",
 ]

@@ -78,6 +78,8 @@ cdef extern from "table.h" nogil:
         pass
     ctypedef struct bag_job:
         pass
+    ctypedef struct quantized_job:
+        pass
     ctypedef struct bag_errors:
         pass
 
@@ -117,4 +119,7 @@ cdef extern from "table.h" nogil:
         int64_t (*gather)(const gather_job* job, Py_ssize_t lo, Py_ssize_t hi) noexcept nogil
         void (*sum_bags[2])(
             const bag_job* job, Py_ssize_t lo, Py_ssize_t hi, bag_errors* errors
+        ) noexcept nogil
+        void (*lookup_quantized)(
+            const quantized_job* job, Py_ssize_t lo, Py_ssize_t hi, bag_errors* errors
         ) noexcept nogil

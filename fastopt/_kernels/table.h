@@ -80,6 +80,21 @@ typedef struct {
   int wide, ragged;
 } bag_job;
 
+/* The same of rows of 8 bits: `width` codes, then a float32 scale and a float32 bias. Without offsets
+   out[k] = row[ids[k]]; with `stream` that is written around the caches, as gather_job has it. */
+typedef struct {
+  const void* rows;
+  int64_t n_rows, width;
+  const void* ids;
+  int64_t n_ids;
+  const int64_t* offsets;
+  const float* weights;
+  const float* scales;
+  float* out;
+  int64_t ahead;
+  int wide, stream;
+} quantized_job;
+
 /* Positions of the first id out of range and the first bag whose offsets are wrong; INT64_MAX if
    there are none. */
 typedef struct {
@@ -136,4 +151,7 @@ typedef struct {
   /* bags [lo, hi); keeps what stands in `errors` if it is smaller */
   void (*sum_bags[FASTOPT_N_TYPES])(const bag_job* job, ptrdiff_t lo, ptrdiff_t hi,
                                     bag_errors* errors);
+  /* the same of rows of 8 bits */
+  void (*lookup_quantized)(const quantized_job* job, ptrdiff_t lo, ptrdiff_t hi,
+                           bag_errors* errors);
 } run_table;

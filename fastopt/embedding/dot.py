@@ -11,6 +11,7 @@ from fastopt._kernels._dots import row_dots
 from fastopt._kernels._rows import pooled_gather
 from fastopt.embedding.lookup import embedding_lookup
 from fastopt.embedding.pooled_gradient import entries_gradient
+from fastopt.embedding.quantized import QuantizedTable
 from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Tables, as_ids, fits_kernels
 from fastopt.indexed_slices import IndexedSlices
@@ -82,6 +83,8 @@ def embedding_dot(
     first.check_range(flat, shape, f"ids of {what!r}")
     second.check_range(other_flat, other_shape, f"other_ids of {what!r}")
     tables = [tables.tables[0] for tables in (first, second)]
+    if any(isinstance(table, QuantizedTable) for table in first.tables + second.tables):
+        return _by_lookups(params, ids, other_params, other_ids, len(shape), len(other_shape))
     at_hand = [_values(table, rows) for table, rows in zip(tables, (flat, other_flat), strict=True)]
     one_each = len(first.tables) == len(second.tables) == 1
     if not one_each or first.dtype != second.dtype or not all(map(_fits, at_hand)):

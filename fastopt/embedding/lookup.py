@@ -6,6 +6,7 @@ from typing import Any
 
 from fastopt.autodiff.recording import current
 from fastopt.embedding.clipping import Clip, checked_max_norm
+from fastopt.embedding.quantized import QuantizedTable
 from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Part, Tables, as_ids
 from fastopt.indexed_slices import IndexedSlices
@@ -24,7 +25,7 @@ def embedding_lookup(
 
     Parameters
     ----------
-    params : Variable, Tensor or array_like, shape (rows, ...), or a list or tuple of them
+    params : Variable, Tensor, QuantizedTable or array_like, shape (rows, ...), or list of them
         The table. Several tables together form one, their rows of one shape and dtype.
     ids : array_like of int
         Row numbers, of any shape.
@@ -70,7 +71,7 @@ def embedding_lookup(
     """
     limit = None if max_norm is None else checked_max_norm(max_norm)
     what = "ids" if name is None else f"ids of {name!r}"
-    if limit is None and isinstance(params, Variable) and params.ndim:
+    if limit is None and isinstance(params, (Variable, QuantizedTable)) and params.ndim:
         return _rows_of_one(params, ids, what, "embedding_lookup" if name is None else name)
     tables = Tables(params, partition_strategy)
     flat, shape = as_ids(ids, what)
@@ -90,9 +91,10 @@ def embedding_lookup(
     )
 
 
-def _rows_of_one(table: Variable, ids: Any, what: str, name: str) -> Any:
-    """Return rows of a variable: most look-ups are no more than this, and many are small."""
-    records = current().records
+def _rows_of_one(table: Variable | QuantizedTable, ids: Any, what: str, name: str) -> Any:
+    """Return rows of one table: most look-ups are no more than this, and many are small."""
+    trained = isinstance(table, Variable)
+    records = trained and current().records
     flat, shape = as_ids(ids, what, keep=records)
     try:
         rows = table._read_rows(flat)
@@ -101,6 +103,8 @@ def _rows_of_one(table: Variable, ids: Any, what: str, name: str) -> Any:
         raise
     full = table.shape
     out = rows if len(shape) == 1 else rows.reshape(shape + full[1:])
+    if not trained:
+        return out
 
     def vjp(g: Array) -> IndexedSlices:
         return IndexedSlices._unchecked(g.reshape((flat.size, *full[1:])), flat, full)

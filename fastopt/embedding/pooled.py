@@ -15,6 +15,7 @@ from fastopt.autodiff import Differentiable
 from fastopt.autodiff.recording import current
 from fastopt.embedding.clipping import Clip, checked_max_norm
 from fastopt.embedding.pooled_gradient import pooled_gradient
+from fastopt.embedding.quantized import QuantizedTable
 from fastopt.embedding.ragged import Bags, as_bags, as_weights
 from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Part, Tables, fits_kernels
@@ -41,7 +42,7 @@ def embedding_lookup_sparse(
 
     Parameters
     ----------
-    params : Variable, Tensor or array_like, shape (rows, ...), or a list or tuple of them
+    params : Variable, Tensor, QuantizedTable or array_like, shape (rows, ...), or list of them
         The table, or the parts of one; of a floating dtype.
     sp_ids : scipy.sparse matrix or array, RaggedIds, tuple (ids, offsets), or list of lists
         The bags. Of a sparse matrix, each row is a bag, the *stored data* are the ids, and the
@@ -136,9 +137,9 @@ def lookup_bags(
 
     whole = None if wanted or limit is not None else _whole_table(tables, bags.ids)
     if whole is not None:
-        parts, source, clip = [Part(0, bags.ids, None)], whole, None
+        parts, clip = [Part(0, bags.ids, None)], None
         try:
-            out = pool.forward(source, bags.ids, tables.row_shape)
+            out = pool.forward(whole, bags.ids, tables.row_shape)
         except IndexError:
             tables.check_range(bags.ids, bags.ids.shape, what)
             raise
@@ -161,14 +162,16 @@ def lookup_bags(
     return record(function if name is None else name, result, inputs)
 
 
-def _whole_table(tables: Tables, ids: Array) -> Array | None:
-    """Return the only table as an array that the kernel can read, None if there is no such.
+def _whole_table(tables: Tables, ids: Array) -> Array | QuantizedTable | None:
+    """Return the only table in a form that a kernel can read, None if there is no such.
 
     The rows in `ids` are up to date; it is not yet known whether they are rows at all.
     """
     if len(tables.tables) != 1:
         return None
     table = tables.tables[0]
+    if isinstance(table, QuantizedTable):
+        return table
     if isinstance(table, Variable):
         array = table._read_at(ids)
     else:
@@ -229,8 +232,12 @@ class Pool:
             weights, each, out=np.zeros(weights.size), where=each != 0
         ).astype(self.dtype)
 
-    def forward(self, source: Array, ids: Array, row_shape: tuple[int, ...]) -> Array:
+    def forward(
+        self, source: Array | QuantizedTable, ids: Array, row_shape: tuple[int, ...]
+    ) -> Array:
         """Return the bags, shape ``(n_bags, *row_shape)``, of rows `ids` of `source`."""
+        if isinstance(source, QuantizedTable):
+            return source._read_bags(ids, self.bags.offsets, self.coefficients, self.scales)
         out = empty((self.bags.offsets.size - 1, *row_shape), self.dtype)
         _rows.pooled_gather(source, ids, self.bags.offsets, self.coefficients, self.scales, out)
         return out

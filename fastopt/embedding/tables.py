@@ -10,6 +10,7 @@ from fastopt._arrays import index_array, is_half, shown
 from fastopt._kernels import _grouping, _rows
 from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
+from fastopt.embedding.quantized import QuantizedTable
 
 Array = np.ndarray[Any, Any]
 
@@ -33,14 +34,14 @@ class Tables:
 
     Parameters
     ----------
-    params : Variable, Tensor or array_like, or list or tuple of them
+    params : Variable, Tensor, QuantizedTable or array_like, or list or tuple of them
         One table, or the parts of one in order.
     partition_strategy : str
         How ids are spread over several tables: "mod" or "div". Of one table it is not looked at.
 
     Attributes
     ----------
-    tables : list of (Differentiable or ndarray)
+    tables : list of (Differentiable, QuantizedTable or ndarray)
     n_rows : int
         Of all tables together.
     row_shape : tuple of int
@@ -60,7 +61,9 @@ class Tables:
         given = list(params) if listed else [params]
         if not given:
             raise ValueError("params must hold at least one table, got an empty list")
-        self.tables = [t if isinstance(t, Differentiable) else np.asarray(t) for t in given]
+        self.tables = [
+            t if isinstance(t, (Differentiable, QuantizedTable)) else np.asarray(t) for t in given
+        ]
         self._listed = listed
         first = self.tables[0]
         for p, t in enumerate(self.tables):
@@ -211,7 +214,7 @@ def fits_kernels(array: Array) -> bool:
 
 
 def _rows_of(table: Any, ids: Array) -> Array:
-    if isinstance(table, Differentiable):
+    if isinstance(table, (Differentiable, QuantizedTable)):
         return table._read_rows(ids)
     if fits_kernels(table):
         out = empty((ids.size, *table.shape[1:]), table.dtype)
