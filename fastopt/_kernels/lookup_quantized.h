@@ -7,21 +7,40 @@
 
 #include "lookup.h"
 
-typedef uint8_t codes_whole __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint8_t codes_half __attribute__((vector_size(8), aligned(1), may_alias));
-typedef uint8_t codes_quarter __attribute__((vector_size(4), aligned(1), may_alias));
-typedef int32_t ints_whole __attribute__((vector_size(64)));
-typedef int32_t ints_half __attribute__((vector_size(32)));
-typedef int32_t ints_quarter __attribute__((vector_size(16)));
+/* Codes in float32, exactly. Compilers convert vectors of bytes one by one. */
+FASTOPT_INLINE void floats_whole(whole_f32* out, const uint8_t* codes) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadu_si128((const __m128i*)codes);
+  *out = (whole_f32)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+#elif defined(__AVX2__)
+  __m256 parts[2];
+  for (int j = 0; j < 2; ++j) {
+    const __m128i bytes = _mm_loadl_epi64((const __m128i*)(codes + 8 * j));
+    parts[j] = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+  }
+  memcpy(out, parts, 64);
+#elif defined(__SSE2__)
+  const __m128i zero = _mm_setzero_si128(), bytes = _mm_loadu_si128((const __m128i*)codes);
+  const __m128i low = _mm_unpacklo_epi8(bytes, zero), high = _mm_unpackhi_epi8(bytes, zero);
+  const __m128 parts[4] = {_mm_cvtepi32_ps(_mm_unpacklo_epi16(low, zero)),
+                           _mm_cvtepi32_ps(_mm_unpackhi_epi16(low, zero)),
+                           _mm_cvtepi32_ps(_mm_unpacklo_epi16(high, zero)),
+                           _mm_cvtepi32_ps(_mm_unpackhi_epi16(high, zero))};
+  memcpy(out, parts, 64);
+#else
+  for (int i = 0; i < 16; ++i) (*out)[i] = (float)codes[i];
+#endif
+}
 
-#define whole_floats(codes) \
-  __builtin_convertvector(__builtin_convertvector(codes, ints_whole), whole_f32)
-#define half_floats(codes) \
-  __builtin_convertvector(__builtin_convertvector(codes, ints_half), half_f32)
-#define quarter_floats(codes) \
-  __builtin_convertvector(__builtin_convertvector(codes, ints_quarter), quarter_f32)
-#define single_floats(code) ((float)(code))
-typedef uint8_t codes_single;
+FASTOPT_INLINE void floats_half(half_f32* out, const uint8_t* codes) {
+  for (int i = 0; i < 8; ++i) (*out)[i] = (float)codes[i];
+}
+
+FASTOPT_INLINE void floats_quarter(quarter_f32* out, const uint8_t* codes) {
+  for (int i = 0; i < 4; ++i) (*out)[i] = (float)codes[i];
+}
+
+FASTOPT_INLINE void floats_single(single_f32* out, const uint8_t* codes) { *out = (float)*codes; }
 
 /* Writes n vectors of columns of result b, from `column` on: the sum over look-ups [lo, hi), or the
    row of look-up lo alone (`one`). */
@@ -54,13 +73,16 @@ typedef uint8_t codes_single;
         continue;                                                                                  \
       }                                                                                            \
       const uint8_t* const row = rows + id * row_size;                                             \
-      const codes_##V* const codes = (const codes_##V*)(row + column);                             \
+      const uint8_t* const codes = row + column;                                                   \
       float scale, bias;                                                                           \
       memcpy(&scale, row + width, 4);                                                              \
       memcpy(&bias, row + width + 4, 4);                                                           \
       const float weight = weighted ? weights[k] : 1.0f;                                           \
       for (int j = 0; j < n; ++j) {                                                                \
-        vector value = scale * V##_floats(codes[j]) + bias;                                        \
+        const int64_t at = j * (int64_t)(sizeof(vector) / 4);                                      \
+        vector value;                                                                              \
+        floats_##V(&value, codes + at);                                                            \
+        value = scale * value + bias;                                                              \
         if (weighted) value = weight * value;                                                      \
         if (!one) value = sums[j] + value;                                                         \
         sums[j] = value;                                                                           \
