@@ -80,6 +80,12 @@ def test_links_lead_somewhere(page: str) -> None:
             assert (path.parent / link.partition("#")[0]).exists(), link
 
 
+def test_the_table_of_speed_is_the_measured_one() -> None:
+    """`make bench ARGS="--out docs/images/bench"` writes it; README has a copy."""
+    measured = (ROOT / "docs/images/bench/overview.md").read_text()
+    assert measured in (ROOT / "README.md").read_text()
+
+
 def test_every_rule_is_in_the_table() -> None:
     from fastopt import optimizers
 
