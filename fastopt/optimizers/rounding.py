@@ -18,8 +18,7 @@ def stochastic_rounding(optimizer: T, seed: int = 0) -> T:
     16 bits don't. Without one, an update is computed in float32 from the 16-bit weight, and rounded
     to one of its two neighbours in 16 bits, with a probability that makes the expectation the
     number itself [1]_: an update that is much smaller than the distance of the neighbours is not
-    lost, but happens now and then. A table then takes a third of the memory, and a step reads and
-    writes less.
+    lost, but happens now and then. Weights then take a third of the memory.
 
     Slots stay float32, as do variables of 32 and 64 bits.
 
