@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("names", nargs="*", metavar="NAME", help="start of a path (sparse/adagrad), or a pattern")
     add("--list", action="store_true", help="print the scenarios and end")
+    add("--asides", action="store_true", help="measure what the docs say beside the table, and end")
     add("--quick", action="store_true", help="a few telling scenarios, in about two minutes")
     add("--threads", type=_numbers, default=[1, 2], metavar="N,N", help="default: 1,2")
     add("--rounds", type=int, help="turns of each contestant (default: 7; quick: 3)")
@@ -72,6 +73,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = select(options.names, workloads(options.quick))
     except ValueError as error:
         made.error(str(error))
+    if options.asides:
+        from bench import asides  # needs fastopt here, where all else has it in the workers
+
+        asides.main()
+        return 0
     if options.list:
         for work in chosen:
             print(f"{work.name:44} {work.describe()}")

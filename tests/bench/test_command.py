@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bench import command, guard
+from bench import asides, command, guard
 from bench.command import main
 
 SMALL = ["dense/sgd/1e4", "--threads=1", "--rounds=1", "--seconds=0", "--peers=numpy_"]
@@ -56,3 +56,17 @@ def test_the_check_fails_when_a_saved_ratio_is_out_of_reach(tmp_path, monkeypatc
 def test_too_large_scenarios_are_left_out(tmp_path):
     assert main([*SMALL, "--skip-larger-gb=0.00001", "--out", str(tmp_path)]) == 0
     assert json.loads((tmp_path / "table.json").read_text())["rows"] == []
+
+
+def test_asides_are_measured_instead_of_scenarios(monkeypatch):
+    measured = []
+    monkeypatch.setattr(asides, "main", lambda: measured.append(True))
+    assert main(["--asides"]) == 0
+    assert measured == [True]
+
+
+def test_turns_are_taken_by_all():
+    seen = []
+    medians = asides.take_turns({"a": lambda k: seen.append(("a", k)), "b": lambda k: None}, 3)
+    assert seen == [("a", 0), ("a", 1), ("a", 2)]
+    assert list(medians) == ["a", "b"] and all(value >= 0 for value in medians.values())
