@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="a few telling scenarios, in about two minutes")
     add("--threads", type=_numbers, default=[1, 2], metavar="N,N", help="default: 1,2")
     add("--rounds", type=int, help="turns of each contestant (default: 7; quick: 3)")
-    add("--seconds", type=float, help="length of a turn (default: 0.2; quick: 0.05)")
+    add("--seconds", type=float, default=0.05, help="least length of a turn (default: 0.05)")
     add("--peers", type=_peers, metavar="P,P", help=f"only these, of {', '.join(THEY)}")
     add("--python", action="append", default=[], metavar="PATH",
         help="another interpreter whose libraries take part (repeatable)")  # fmt: skip
@@ -115,14 +115,13 @@ def _measure(
     pythons, versions = find_pythons([sys.executable, *options.python], keys, checkout)
     if CANDIDATE not in pythons:
         sys.exit("fastopt is not installed, and not built in the checkout")
-    rounds = options.rounds or (3 if options.quick else 7)
-    seconds = options.seconds or (0.05 if options.quick else 0.2)
+    rounds = options.rounds or (3 if options.quick else 5)
     budget = (options.memory_gb or _memory_gb() / 2) * 1024
     load = [os.getloadavg()[0]]
     rows: list[Row] = []
     start = time.monotonic()
     interrupted = contextlib.suppress(KeyboardInterrupt)  # what was measured is written
-    with interrupted, Driver(pythons, rounds, seconds, budget, checkout) as driver:
+    with interrupted, Driver(pythons, rounds, options.seconds, budget, checkout) as driver:
         for threads in options.threads:
             for work in chosen:
                 row = summarise(work, threads, driver.measure(work, threads))
@@ -139,7 +138,7 @@ def _measure(
         "versions": versions,
         "load": [min(load), max(load)],
         "rounds": rounds,
-        "turn_seconds": seconds,
+        "turn_seconds": options.seconds,
         "command": shlex.join(["python", "-m", "bench", *_own_arguments(options)]),
         "date": time.strftime("%Y-%m-%d"),
     }

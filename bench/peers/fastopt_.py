@@ -39,10 +39,6 @@ RULES: dict[str, tuple[str, tuple[Any, ...]]] = {
 }
 
 
-def start(threads: int) -> None:
-    fo.set_num_threads(threads)
-
-
 def optimizer(rule: str) -> fo.Optimizer:
     """Make the optimizer of a rule, which this version may not have yet."""
     name, arguments = RULES[rule]
@@ -52,6 +48,7 @@ def optimizer(rule: str) -> fo.Optimizer:
 
 
 def builders(work: Workload, threads: int) -> Builders:
+    fo.set_num_threads(1 if isinstance(work, Hogwild) else threads)
     match work:
         case Dense():
             return {"fastopt": lambda: _dense(work)}
@@ -255,7 +252,6 @@ def _hogwild(work: Hogwild, threads: int) -> Contestant:
     ours = fo.AdagradOptimizer(models.LEARNING_RATE, models.INITIAL_ACCUMULATOR)
     batches = [task.batch(k) for k in range(models.BATCHES)]
     pool = ThreadPoolExecutor(threads)
-    fo.set_num_threads(1)
 
     def learn(first: int) -> None:
         for k in range(first, work.batches, threads):

@@ -31,6 +31,19 @@ def test_a_turn_lasts_as_long_as_it_should_and_has_a_step_at_least():
     assert clock.turn(0.0) == [0.25]
 
 
+def test_a_turn_begins_with_a_step_that_is_not_timed_unless_steps_are_slow():
+    time = Time()
+    lengths = iter([8.0, 0.125, 0.125, 0.25, 0.0625])
+    clock = Clock(Contestant(lambda: time.pass_by(next(lengths))), time)
+    clock.warm_up()
+    assert clock.turn(0.0) == [0.0625]
+
+    lengths = iter([8.0, 1.0, 2.0])
+    clock = Clock(Contestant(lambda: time.pass_by(next(lengths))), time)
+    clock.warm_up()
+    assert clock.turn(0.0) == [2.0]
+
+
 def test_short_steps_are_timed_in_groups():
     time = Time()
     calls = []

@@ -3,9 +3,11 @@ import json
 import numpy as np
 import pytest
 
+import fastopt as fo
 from bench import data
+from bench.peers import fastopt_
 from bench.scenarios import FAMILIES, means, select, workloads
-from bench.workloads import KINDS, Dense, Sparse, from_json, to_json
+from bench.workloads import KINDS, Dense, Hogwild, Sparse, from_json, to_json
 
 
 def test_every_workload_survives_the_pipe_to_a_worker():
@@ -92,3 +94,15 @@ def test_numbers_repeat_a_block_and_keep_their_scale():
     assert numbers.dtype == np.float32 and numbers.shape == (3, 5)
     np.testing.assert_array_equal(numbers, data.numbers((3, 5), seed=1, scale=2.0))
     assert not np.array_equal(numbers, data.numbers((3, 5), seed=2, scale=2.0))
+
+
+def test_every_workload_runs_with_the_threads_that_it_is_measured_with():
+    # One after the other in the same process, as a worker does.
+    before = fo.get_num_threads()
+    try:
+        fastopt_.builders(Hogwild("hogwild/64", 64), 2)
+        assert fo.get_num_threads() == 1  # it makes two of its own
+        fastopt_.builders(Dense("dense/sgd/100", "sgd", 100), 2)
+        assert fo.get_num_threads() == 2
+    finally:
+        fo.set_num_threads(before)
