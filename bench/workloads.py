@@ -135,7 +135,7 @@ class Lookup(Workload):
 
     kind = "lookup"
 
-    task: str  # gather, pooled, pooled_gradient
+    task: str  # gather, pooled, pooled_gradient, pooled_update
     rows: int
     width: int
     lookups: int
@@ -144,11 +144,15 @@ class Lookup(Workload):
 
     @property
     def megabytes(self) -> float:
-        return 4 * self.width * (self.rows + 2 * self.lookups) / MB
+        tables = 2 if self.task == "pooled_update" else 1  # Adagrad's sums of squares
+        return 4 * self.width * (tables * self.rows + 2 * self.lookups) / MB
 
     def describe(self) -> str:
         bag = f" in weighted bags of {self.bag}" if self.bag > 1 else ""
-        way = ", forward and gradient of the table" if self.task == "pooled_gradient" else ""
+        way = {
+            "pooled_gradient": ", forward and gradient of the table",
+            "pooled_update": ", forward, gradient and update of the table (Adagrad)",
+        }.get(self.task, "")
         return f"{self.lookups:,} {self.ids} look-ups{bag}, table {self.rows:,} x {self.width}{way}"
 
 

@@ -157,7 +157,14 @@ def _lookup(work: Lookup) -> Contestant:
                 pooled()
 
         return Contestant(forward)
-    return Contestant(lambda: fo.gradients(pooled(), [table], grad_ys=[above]))
+    if work.task == "pooled_gradient":
+        return Contestant(lambda: fo.gradients(pooled(), [table], grad_ys=[above]))
+    ours = optimizer("adagrad")
+
+    def update() -> None:
+        ours.apply_gradients(ours.compute_gradients(pooled(), [table], grad_loss=above))
+
+    return Contestant(update)
 
 
 def _network(layers: list[tuple[fo.Variable, fo.Variable]], x: Any) -> Any:

@@ -37,7 +37,7 @@ def builders(work: Workload, threads: int) -> Builders:
     match work:
         case Sparse() if work.rule in RULES and work.width % 4 == 0:
             return {"FBGEMM": lambda: _sparse(work)}
-        case Lookup(task="gather" | "pooled"):
+        case Lookup(task="gather" | "pooled" | "pooled_update"):
             return {"FBGEMM": lambda: _lookup(work)}
         case Clicks():
             return {
@@ -71,16 +71,20 @@ def _sparse(work: Sparse) -> Contestant:
 
 
 def _lookup(work: Lookup) -> Contestant:
-    embeddings = _embeddings(work.rows, work.width, "sgd")
+    updates = work.task == "pooled_update"
+    embeddings = _embeddings(work.rows, work.width, "adagrad" if updates else "sgd")
     ids = torch.from_numpy(data.ids(work.ids, work.rows, work.lookups))
     offsets = torch.arange(0, work.lookups + 1, work.bag)
     weights = torch.from_numpy(data.numbers((work.lookups,), 3)) if work.bag > 1 else None
 
-    def step() -> None:
+    def look_up() -> None:
         with torch.no_grad():
             embeddings(ids, offsets, per_sample_weights=weights)
 
-    return Contestant(step)
+    if not updates:
+        return Contestant(look_up)
+    above = torch.from_numpy(data.numbers((work.lookups // work.bag, work.width), 4))
+    return Contestant(lambda: embeddings(ids, offsets, per_sample_weights=weights).backward(above))
 
 
 def _clicks(work: Clicks, rule: str) -> Contestant:

@@ -143,7 +143,7 @@ def _lookup(work: Lookup) -> Contestant:
     offsets = torch.arange(0, work.lookups, work.bag)
     weights = torch.from_numpy(data.numbers((work.lookups,), 3))
     above = torch.from_numpy(data.numbers((work.lookups // work.bag, work.width), 4))
-    parameter = torch.nn.Parameter(table, requires_grad=work.task == "pooled_gradient")
+    parameter = torch.nn.Parameter(table, requires_grad=work.task != "pooled")
 
     def pooled() -> torch.Tensor:
         return functional.embedding_bag(
@@ -154,7 +154,13 @@ def _lookup(work: Lookup) -> Contestant:
         parameter.grad = None
         pooled().backward(above)
 
-    return Contestant(pooled if work.task == "pooled" else with_gradient)
+    def update() -> None:
+        with_gradient()
+        theirs.step()
+
+    theirs = SPARSE["adagrad"]([parameter])
+    steps = {"pooled": pooled, "pooled_gradient": with_gradient, "pooled_update": update}
+    return Contestant(steps[work.task])
 
 
 def network(layers: list[tuple[np.ndarray, np.ndarray]]) -> torch.nn.Sequential:

@@ -153,7 +153,16 @@ def _lookup(work: Lookup) -> Contestant:
             out = pooled(sparse_ids, weights)
         return tape.gradient(out, table, output_gradients=above)
 
-    step = tf.function(pooled) if work.task == "pooled" else with_gradient
+    theirs = RULES["adagrad"]()
+
+    @tf.function
+    def update(sparse_ids: Any, weights: Any) -> None:
+        theirs.apply_gradients([(with_gradient(sparse_ids, weights), table)])
+
+    if work.task == "pooled":
+        step = tf.function(pooled)
+    else:
+        step = {"pooled_gradient": with_gradient, "pooled_update": update}[work.task]
     return Contestant(lambda: step(sparse_ids, weights))
 
 

@@ -1,4 +1,4 @@
-"""Look-ups: single rows, pooled with weights, and the gradient of the table."""
+"""Look-ups: single rows, pooled with weights, and what a step makes of these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def full() -> list[Lookup]:
     ]
     pooled = [
         Lookup(f"lookups/{task}/{table}/65k/zipf", task, *TABLES[table], 65_536, "zipf", bag=16)
-        for task in ("pooled", "pooled_gradient")
+        for task in ("pooled", "pooled_gradient", "pooled_update")
         for table in TABLES
     ]
     return singles + pooled
