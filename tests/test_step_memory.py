@@ -34,6 +34,15 @@ def test_blocks_are_given_out_again():
         assert np.empty(100_000).ctypes.data == address
 
 
+def test_many_small_blocks_are_given_out_again():
+    with step_memory():
+        arrays = [np.empty(1000, np.float32) for _ in range(200)]
+        addresses = {a.ctypes.data for a in arrays}
+        del arrays
+        again = [np.empty(1000, np.float32) for _ in range(200)]
+        assert {a.ctypes.data for a in again} == addresses
+
+
 def test_zeros_are_zero_in_used_memory():
     with step_memory():
         for n in (10, 3_000, 50_000):

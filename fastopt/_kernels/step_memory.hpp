@@ -1,8 +1,9 @@
 // Memory for the temporaries of a training step.
 //
 // A step makes the same arrays again and again, and frees them. From the C library each large one
-// is fresh pages, and the first touch of a page costs more than all arithmetic on it. So blocks are
-// kept when they are freed, by size class, and given out again.
+// is fresh pages, and so are many small ones, whose memory it gives back together: the first touch
+// of a page costs more than all arithmetic on it. So blocks are kept when they are freed, by size
+// class, and given out again.
 //
 // Blocks may be freed at any time and by any thread, long after the step. A thread that finds the
 // lock taken does without the cache: nobody ever waits, not even in a process forked meanwhile.
@@ -75,10 +76,11 @@ class StepMemory {
   };
   static constexpr std::size_t kHeader = 64;  // data starts at a cache line
   static_assert(sizeof(Header) <= kHeader);
-  static constexpr std::size_t kSmallest = std::size_t{1} << 14;
+  static constexpr int kFirstLog = 10;
+  static constexpr std::size_t kSmallest = std::size_t{1} << kFirstLog;
+  static constexpr std::size_t kPages = std::size_t{1} << 14;  // from here on whole pages
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kHuge = std::size_t{1} << 22;  // from here on huge pages pay
-  static constexpr int kFirstLog = 14;
   static constexpr int kClasses = 4 * (48 - kFirstLog);
 
   static Header* header(void* data) noexcept {
@@ -102,14 +104,14 @@ class StepMemory {
     // Large arrays that start at the same place of a page meet in one set of the first cache.
     std::size_t offset = kHeader;
     std::size_t room = size + 2 * kHeader;
-    if (c >= 0) {
+    if (size >= kPages) {
       offset += 1088 * (fresh_.fetch_add(1, std::memory_order_relaxed) % 61) % kPage;
       room += 2 * kPage;
     }
     if (room < size) return nullptr;
     char* base = static_cast<char*>(std::malloc(room));
     if (base == nullptr) return nullptr;
-    const std::uintptr_t unit = c >= 0 ? kPage : kHeader;
+    const std::uintptr_t unit = size >= kPages ? kPage : kHeader;
     const std::uintptr_t start = (reinterpret_cast<std::uintptr_t>(base) + unit - 1) & ~(unit - 1);
     char* data = reinterpret_cast<char*>(start + offset);
 #ifdef MADV_HUGEPAGE
