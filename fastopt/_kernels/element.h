@@ -8,6 +8,8 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "bits.h"
+
 typedef float* __restrict rp_f32;
 typedef const float* __restrict crp_f32;
 typedef double* __restrict rp_f64;
@@ -27,38 +29,12 @@ static inline float flush_f32(float x) { return fabsf(x) < FLT_MIN ? 0.0f : x; }
 static inline double flush_f64(double x) { return fabs(x) < DBL_MIN ? 0.0 : x; }
 
 /* |x| as an integer, and back: infinity is larger than any number, and NaN larger than that. */
-static inline int32_t magnitude_f32(float x) {
-  union {
-    float value;
-    uint32_t bits;
-  } u;
-  u.value = x;
-  return (int32_t)(u.bits & 0x7fffffffu);
-}
+static inline int32_t magnitude_f32(float x) { return (int32_t)(bits_of_float(x) & 0x7fffffffu); }
 static inline int64_t magnitude_f64(double x) {
-  union {
-    double value;
-    uint64_t bits;
-  } u;
-  u.value = x;
-  return (int64_t)(u.bits & 0x7fffffffffffffffu);
+  return (int64_t)(bits_of_double(x) & 0x7fffffffffffffffu);
 }
-static inline float from_magnitude_f32(int32_t bits) {
-  union {
-    float value;
-    int32_t bits;
-  } u;
-  u.bits = bits;
-  return u.value;
-}
-static inline double from_magnitude_f64(int64_t bits) {
-  union {
-    double value;
-    int64_t bits;
-  } u;
-  u.bits = bits;
-  return u.value;
-}
+static inline float from_magnitude_f32(int32_t bits) { return float_of_bits((uint32_t)bits); }
+static inline double from_magnitude_f64(int64_t bits) { return double_of_bits((uint64_t)bits); }
 
 /* The C library's scalar functions, the same ones on every level: without fast-math no compiler
    replaces them by vector versions of other rounding. */

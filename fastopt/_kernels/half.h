@@ -10,30 +10,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "bits.h"
+
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
 
 typedef uint16_t* __restrict rp_16;
 typedef const uint16_t* __restrict crp_16;
-
-static inline uint32_t bits_of_float(float x) {
-  union {
-    float value;
-    uint32_t bits;
-  } u;
-  u.value = x;
-  return u.bits;
-}
-
-static inline float float_of_bits(uint32_t bits) {
-  union {
-    uint32_t bits;
-    float value;
-  } u;
-  u.bits = bits;
-  return u.value;
-}
 
 /* x in float32, rounded to odd where it is inexact: rounding that to 16 bits is rounding x. */
 static inline float odd_float(double x) {
