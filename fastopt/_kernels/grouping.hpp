@@ -59,7 +59,7 @@ struct Bucket {
   std::int64_t first_row, end_row;
   std::int64_t lo, hi;
   std::int64_t n_unique;
-  bool sorted, in_spare;
+  bool sorted;
 };
 
 inline int bit_width(std::uint64_t x) noexcept {
@@ -68,16 +68,54 @@ inline int bit_width(std::uint64_t x) noexcept {
   return bits;
 }
 
-// Sorts by row, stably; returns where the result is, items or spare.
+// Bits of a digit, so that counts take at most 24 KiB.
 template <class Word>
-Item<Word>* sort_items(Item<Word>* items, Item<Word>* spare, std::int64_t n, std::int64_t first_row,
-                       std::int64_t end_row) noexcept {
-  // Digits and counts of at most 24 KiB: 32 bits in three passes, 64 in eight.
-  constexpr int kMaxDigit = sizeof(Word) == 4 ? 11 : 8;
-  constexpr int kCounts = sizeof(Word) == 4 ? 3 << 11 : 8 << 8;
+constexpr int kLongestDigit = sizeof(Word) == 4 ? 11 : 8;
+
+// One digit of the rows after the other, from the last to the first, stably. The digits of all passes
+// are counted, and summed up, in one go: their number is known when compiled.
+template <int kPasses, class Word>
+void sort_by_digits(Item<Word>* items, Item<Word>* spare, std::int64_t n, Word origin,
+                    int digit) noexcept {
+  const std::size_t size = std::size_t{1} << digit;
+  const Word last = static_cast<Word>(size - 1);
+  Word starts[kPasses << kLongestDigit<Word>];
+  std::memset(starts, 0, sizeof(Word) * kPasses * size);
+  for (std::int64_t i = 0; i < n; ++i) {
+    Word key = items[i].row - origin;
+    for (int pass = 0; pass < kPasses; ++pass, key >>= digit) ++starts[pass * size + (key & last)];
+  }
+  Word sums[kPasses] = {};
+  for (std::size_t d = 0; d < size; ++d) {
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const Word count = starts[pass * size + d];
+      starts[pass * size + d] = sums[pass];
+      sums[pass] += count;
+    }
+  }
+  Item<Word>* from = items;
+  Item<Word>* to = spare;
+  for (int pass = 0; pass < kPasses; ++pass, std::swap(from, to)) {
+    Word* start = starts + pass * size;
+    const int shift = pass * digit;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Item<Word> item = from[i];
+      to[start[((item.row - origin) >> shift) & last]++] = item;
+    }
+  }
+  if (from != items) std::memcpy(items, from, sizeof(Item<Word>) * static_cast<std::size_t>(n));
+}
+
+// Sorts by row, stably. Few items don't need the spare memory: theirs stays in the first cache.
+template <class Word>
+void sort_items(Item<Word>* items, Item<Word>* spare, std::int64_t n, std::int64_t first_row,
+                std::int64_t end_row) noexcept {
+  // 32 bits in three passes at most, 64 in eight.
+  constexpr int kMaxDigit = kLongestDigit<Word>, kMaxPasses = sizeof(Word) == 4 ? 3 : 8;
+  constexpr std::int64_t kFew = 2048;
   std::int64_t k = 1;
   while (k < n && items[k - 1].row <= items[k].row) ++k;
-  if (k >= n) return items;
+  if (k >= n) return;
   if (n <= 24) {
     for (; k < n; ++k) {
       const Item<Word> item = items[k];
@@ -85,12 +123,12 @@ Item<Word>* sort_items(Item<Word>* items, Item<Word>* spare, std::int64_t n, std
       for (; j > 0 && items[j - 1].row > item.row; --j) items[j] = items[j - 1];
       items[j] = item;
     }
-    return items;
+    return;
   }
   const int bits = bit_width(static_cast<std::uint64_t>(end_row - first_row - 1));
   int passes = 1;
   double best = 0;
-  for (int p = 1; p <= bits; ++p) {
+  for (int p = 1; p <= std::min(bits, kMaxPasses); ++p) {
     const int digit = (bits + p - 1) / p;
     if (digit > kMaxDigit) continue;
     const double cost = p * (static_cast<double>(n) + 0.5 * static_cast<double>(1 << digit));
@@ -100,31 +138,16 @@ Item<Word>* sort_items(Item<Word>* items, Item<Word>* spare, std::int64_t n, std
     }
   }
   const int digit = (bits + passes - 1) / passes;
-  const std::uint64_t size = std::uint64_t{1} << digit;
-  const std::uint64_t origin = static_cast<std::uint64_t>(first_row);
-  Word starts[kCounts];  // of each pass, counted in one go
-  std::memset(starts, 0, sizeof(Word) * static_cast<std::size_t>(passes) * size);
-  for (std::int64_t i = 0; i < n; ++i) {
-    std::uint64_t key = items[i].row - origin;
-    for (int pass = 0; pass < passes; ++pass, key >>= digit) {
-      ++starts[static_cast<std::uint64_t>(pass) * size + (key & (size - 1))];
-    }
+  const Word origin = static_cast<Word>(first_row);
+  Item<Word> few[kFew];
+  if (n <= kFew) spare = few;
+  switch (passes) {
+    case 1: return sort_by_digits<1>(items, spare, n, origin, digit);
+    case 2: return sort_by_digits<2>(items, spare, n, origin, digit);
+    case 3: return sort_by_digits<3>(items, spare, n, origin, digit);
+    default:
+      if constexpr (kMaxPasses == 8) sort_by_digits<8>(items, spare, n, origin, 8);
   }
-  for (int pass = 0; pass < passes; ++pass) {
-    Word* start = starts + static_cast<std::uint64_t>(pass) * size;
-    Word sum = 0;
-    for (std::uint64_t d = 0; d < size; ++d) {
-      const Word count = start[d];
-      start[d] = sum;
-      sum += count;
-    }
-    const int shift = pass * digit;
-    for (std::int64_t i = 0; i < n; ++i) {
-      spare[start[((items[i].row - origin) >> shift) & (size - 1)]++] = items[i];
-    }
-    std::swap(items, spare);
-  }
-  return items;
 }
 
 class Grouper {
@@ -204,17 +227,15 @@ class Grouper {
   // Items of a bucket; those of a row are in order of arrival.
   template <class Word>
   const Item<Word>* items(std::int64_t b) const noexcept {
-    const Bucket& k = bucket(b);
-    return (k.in_spare ? spare_ : items_).as<Item<Word>>() + k.lo;
+    return items_.as<Item<Word>>() + bucket(b).lo;
   }
   // Sorts the items of a bucket by row. Different threads may sort different buckets.
   template <class Word>
   const Item<Word>* sorted(std::int64_t b) const noexcept {
     Bucket& k = bucket(b);
     if (!k.sorted) {
-      Item<Word>* spare = spare_.as<Item<Word>>() + k.lo;
-      k.in_spare = sort_items(items_.as<Item<Word>>() + k.lo, spare, k.hi - k.lo, k.first_row,
-                              k.end_row) == spare;
+      sort_items(items_.as<Item<Word>>() + k.lo, spare_.as<Item<Word>>() + k.lo, k.hi - k.lo,
+                 k.first_row, k.end_row);
       k.sorted = true;
     }
     return items<Word>(b);
@@ -281,7 +302,7 @@ class Grouper {
       const std::int64_t first_row = first_bin << shift_;
       if (items >= kBucketItems || bin + 1 == n_bins_ || end_row == n_rows_ ||
           (bucket_rows_ > 0 && end_row - first_row >= bucket_rows_)) {
-        bucket(b) = Bucket{first_row, end_row, lo, lo + items, 0, false, false};
+        bucket(b) = Bucket{first_row, end_row, lo, lo + items, 0, false};
         ++b;
         lo += items;
         items = 0;
