@@ -2,6 +2,12 @@
 
 The pool itself is in ``_kernels/_pool``. It has one setting for the whole process, as the thread
 pools of BLAS libraries do. Results don't depend on it: they are the same bits for every number.
+
+Threads of the pool wait for the next kernel awake where it is expected soon, as in a training step,
+which calls kernels in the same order again and again: waking a thread takes longer than many a
+kernel. ``FASTOPT_SPIN_MICROSECONDS`` in the environment says how soon that must be, by default 200.
+With 0 they sleep at once, as OpenMP's threads do with ``OMP_WAIT_POLICY=passive``. They never wait
+awake where there are as many of them as processors that the process may use.
 """
 
 from __future__ import annotations
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["get_num_threads", "num_threads", "set_num_threads"]
 
 _VARIABLE = "FASTOPT_NUM_THREADS"
+_SPIN_VARIABLE = "FASTOPT_SPIN_MICROSECONDS"
+_SPIN = 200  # some times what it takes to wake a thread; steps have few longer pauses without BLAS
 
 
 def get_num_threads() -> int:
@@ -135,19 +143,31 @@ def _checked(n: SupportsIndex) -> int:
 
 
 def _default_num_threads() -> int:
-    wish = os.environ.get(_VARIABLE, "").strip()
-    if wish:
-        if not (wish.isascii() and wish.isdigit() and 1 <= int(wish) <= _pool.MAX_THREADS):
-            raise ImportError(
-                f"the environment variable {_VARIABLE} must be an integer "
-                f"from 1 to {_pool.MAX_THREADS}, got {wish!r}"
-            )
-        return int(wish)
+    wish = _from_environment(_VARIABLE, 1, _pool.MAX_THREADS)
+    if wish is not None:
+        return wish
     number = _available_processors()
     quota = _container_quota()
     if quota is not None:
         number = min(number, math.ceil(quota))
     return min(max(number, 1), _pool.MAX_THREADS)
+
+
+def _from_environment(variable: str, least: int, most: int) -> int | None:
+    wish = os.environ.get(variable, "").strip()
+    if not wish:
+        return None
+    if not (wish.isascii() and wish.isdigit() and least <= int(wish) <= most):
+        raise ImportError(
+            f"the environment variable {variable} must be an integer from {least} to {most},"
+            f" got {wish!r}"
+        )
+    return int(wish)
+
+
+def _default_spin() -> int:
+    wish = _from_environment(_SPIN_VARIABLE, 0, _pool.MAX_SPIN)
+    return _SPIN if wish is None else wish
 
 
 def _available_processors() -> int:
@@ -296,4 +316,5 @@ class _ThreadpoolctlWatcher:
 
 
 _pool.set_num_threads(_default_num_threads())
+_pool.set_spin(_default_spin())
 _register_with_threadpoolctl()

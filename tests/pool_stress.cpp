@@ -18,6 +18,7 @@
 
 using fastopt::parallel_for;
 using fastopt::set_num_threads;
+using fastopt::set_spin;
 
 #define CHECK(condition)                                                              \
     do {                                                                              \
@@ -257,6 +258,13 @@ void forks_during_regions_of_other_threads() {
 }  // namespace
 
 int main() {
+    for (const int spin : {0, fastopt::kMaxSpin, 200}) {
+        // Asleep, awake, and now the one, now the other.
+        set_spin(spin);
+        every_task_runs_once();
+        many_callers_at_once();
+        both_sides_of_a_fork_work();  // for which polling workers stop at once
+    }
     every_task_runs_once();
     threads_are_capped();
     tasks_go_out_in_order();

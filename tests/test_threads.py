@@ -161,6 +161,22 @@ class TestDefault:
         monkeypatch.setenv("FASTOPT_NUM_THREADS", " ")
         assert threads._default_num_threads() == without
 
+    @pytest.mark.parametrize(("value", "number"), [("0", 0), (" 50 ", 50), ("1000000", 1_000_000)])
+    def test_spin(self, monkeypatch, value, number):
+        monkeypatch.setenv("FASTOPT_SPIN_MICROSECONDS", value)
+        assert threads._default_spin() == number
+        monkeypatch.delenv("FASTOPT_SPIN_MICROSECONDS")
+        assert threads._default_spin() == 200
+
+    @pytest.mark.parametrize("value", ["-1", "1000001", "active", "0.5"])
+    def test_spin_is_checked(self, value):
+        done = run_python(self.CODE, FASTOPT_SPIN_MICROSECONDS=value)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == (
+            "ImportError: the environment variable FASTOPT_SPIN_MICROSECONDS must be an integer "
+            f"from 0 to 1000000, got {value!r}"
+        )
+
     @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs sched_setaffinity")
     def test_affinity(self):
         done = run_python(

@@ -15,6 +15,9 @@
 #include "pool.hpp"
 
 #include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #include <signal.h>
 
 #include <algorithm>
@@ -32,11 +35,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a thread polls before it sleeps. Waking a sleeping thread costs the caller a system
-// call and takes tens of microseconds to bear fruit; polling takes a core from somebody else.
-constexpr auto kWorkerSpin = std::chrono::microseconds(30);
-constexpr auto kCallerSpin = std::chrono::microseconds(30);
+// How long the caller polls for its helpers' last tasks before it sleeps.
+constexpr auto kCallerSpin = std::chrono::microseconds(100);
 constexpr int kPollsPerClock = 16;
+
+std::atomic<int> wanted_threads{1};
+std::atomic<int> wanted_spin{200};
+
+// How long a worker polls for the next region before it sleeps.
+Clock::duration longest_poll() {
+    return std::chrono::microseconds(wanted_spin.load(std::memory_order_relaxed));
+}
 
 // The word: bits 0-11 helpers at work, 12-23 helpers allowed, 24-63 tasks not yet handed out.
 using Word = std::uint64_t;
@@ -76,6 +85,30 @@ bool poll(Done done, Clock::duration limit) {
     return done();
 }
 
+// Expects the next region as long after this one as it came the last time after the same kernel,
+// called after the same other one: a training step calls its kernels in the same order again and
+// again. Touched only by the thread that has acquired the pool.
+class Forecast {
+public:
+    void begin(task_fn fn) {
+        *gap_ = Clock::now() - end_;
+        const auto bits = reinterpret_cast<std::uintptr_t>(fn);
+        history_ = history_ << 32 | static_cast<std::uint32_t>(bits ^ bits >> 32);
+        gap_ = &gaps_[history_ * 0x9e3779b97f4a7c15u >> (64 - kBits)];
+    }
+    void end() { end_ = Clock::now(); }
+
+    // The time from the end of the region at work to the next; at first, none.
+    Clock::duration gap() const { return *gap_; }
+
+private:
+    static constexpr int kBits = 8;
+    Clock::duration gaps_[1 << kBits] = {};
+    Clock::duration* gap_ = gaps_;
+    std::uint64_t history_ = 0;  // the last two kernels
+    Clock::time_point end_ = Clock::now();
+};
+
 class Pool {
 public:
     bool try_acquire() {
@@ -89,6 +122,10 @@ public:
     // The pool is acquired. 2 <= n_threads, 1 <= n_tasks <= kMaxTasks.
     void run(task_fn fn, void* context, std::ptrdiff_t n_tasks, int n_threads) {
         const int helpers = std::min(n_threads - 1, grow(n_threads - 1));
+        forecast_.begin(fn);
+        // With more threads than processors a polling worker would only delay the others.
+        const bool soon = forecast_.gap() < longest_poll() && n_workers_ < processors_;
+        polls_.store(soon, std::memory_order_relaxed);
         fn_ = fn;
         context_ = context;
         n_tasks_ = n_tasks;
@@ -100,6 +137,7 @@ public:
         std::ptrdiff_t task;
         while (take(task)) fn(context, task);
         wait_for_helpers();
+        forecast_.end();
     }
 
     void before_fork() {
@@ -197,8 +235,7 @@ private:
                 } while (take(task));
                 leave();
             }
-            // With more threads than processors a polling worker would only delay the others.
-            if (spins_.load(std::memory_order_relaxed) && poll(called, kWorkerSpin)) continue;
+            if (polls_.load(std::memory_order_relaxed) && poll(called, longest_poll())) continue;
             std::unique_lock<std::mutex> lock(mutex_);
             sleepers_.fetch_add(1);
             work_.wait(lock, called);
@@ -226,7 +263,7 @@ private:
             most_workers_ = n_workers_;
         }
         pthread_sigmask(SIG_SETMASK, &previous, nullptr);
-        spins_.store(n_workers_ < processors(), std::memory_order_relaxed);
+        processors_ = processors();
         return n_workers_;
     }
 
@@ -240,7 +277,14 @@ private:
         stop_.store(false);
     }
 
-    static int processors() { return static_cast<int>(std::thread::hardware_concurrency()); }
+    // Those that this thread, and with it the workers it makes, may run on.
+    static int processors() {
+#if defined(__linux__)
+        cpu_set_t allowed;
+        if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
+#endif
+        return static_cast<int>(std::thread::hardware_concurrency());
+    }
 
     // The words that are polled lie on cache lines of their own.
     alignas(64) std::atomic<Word> word_{0};
@@ -249,7 +293,7 @@ private:
     alignas(64) std::atomic<int> sleepers_{0};
     std::atomic<bool> caller_sleeps_{false};
     std::atomic<bool> stop_{false};
-    std::atomic<bool> spins_{false};
+    std::atomic<bool> polls_{false};
     std::mutex mutex_;
     std::condition_variable work_;      // workers sleep here
     std::condition_variable all_left_;  // the caller sleeps here
@@ -263,9 +307,10 @@ private:
     std::thread workers_[kMaxThreads];
     int n_workers_ = 0;
     int most_workers_ = kMaxThreads;
+    int processors_ = 0;
+    Forecast forecast_;
 };
 
-std::atomic<int> wanted_threads{1};
 
 // Never destroyed: threads of the program may outlive the static objects.
 Pool& pool() {
@@ -297,6 +342,10 @@ void parallel_for(task_fn fn, void* context, std::ptrdiff_t n_tasks, int max_thr
 }
 
 int num_threads() noexcept { return wanted_threads.load(std::memory_order_relaxed); }
+
+void set_spin(int microseconds) noexcept {
+    wanted_spin.store(std::clamp(microseconds, 0, kMaxSpin), std::memory_order_relaxed);
+}
 
 void set_num_threads(int n) noexcept {
     wanted_threads.store(std::clamp(n, 1, kMaxThreads), std::memory_order_relaxed);

@@ -16,6 +16,7 @@ namespace fastopt {
 using task_fn = void (*)(void* context, std::ptrdiff_t task);
 
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxSpin = 1000000;
 
 // Calls fn(context, task) once for each task in [0, n_tasks), and returns when all have returned.
 // Tasks are handed out in ascending order to at most min(max_threads, num_threads()) threads, of
@@ -26,6 +27,10 @@ void parallel_for(task_fn fn, void* context, std::ptrdiff_t n_tasks, int max_thr
 int num_threads() noexcept;
 // Clamped to [1, kMaxThreads]. Counts from the next parallel_for on.
 void set_num_threads(int n) noexcept;
+
+// How many microseconds a worker polls for the next region before it sleeps, where that is expected
+// to come within this time. With 0 it sleeps at once. Clamped to [0, kMaxSpin].
+void set_spin(int microseconds) noexcept;
 
 }  // namespace fastopt
 
