@@ -12,9 +12,11 @@ import numpy as np
 from fastopt import _sparse
 from fastopt._arrays import compute_dtype, index_array, shown
 from fastopt._kernels._grouping import find_out_of_range
+from fastopt._kernels._row_set import RowSet
 from fastopt._kernels._rows import pooled_gather
 from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
+from fastopt.autodiff.recording import current
 from fastopt.autodiff.tensor import HANDLERS
 from fastopt.embedding.pooled_gradient import pooled_gradient
 from fastopt.embedding.recorded import record
@@ -54,10 +56,10 @@ def sparse_matmul(a: Any, b: Any) -> Any:
     -----
     The gradient of a Variable of which each stored entry of the matrix reads one row (``A @ w``;
     ``w @ A`` for a 1-D ``w``) is an `IndexedSlices` of the rows that were read: those of columns
-    (or rows) of the matrix with a stored entry, whatever its value. It is so for every matrix,
-    however many entries it has, since the rules of optimizers differ for sparse and dense
-    gradients. All other gradients are dense. Entries are added in the order in which they are
-    stored by row.
+    (or rows) of the matrix with a stored entry, whatever its value. Each is listed once. It is so
+    for every matrix, however many entries it has, since the rules of optimizers differ for sparse
+    and dense gradients. All other gradients are dense. Entries are added in the order in which they
+    are stored by row.
 
     Examples
     --------
@@ -71,7 +73,7 @@ def sparse_matmul(a: Any, b: Any) -> Any:
     array([15.,  1.])
     >>> (gradient,) = fo.gradients(y, [w])
     >>> gradient.indices.tolist(), gradient.values.tolist()
-    ([2, 0], [5.0, 1.0])
+    ([0, 2], [1.0, 5.0])
     """
     sparse_left = _sparse.is_scipy_sparse(a)
     if sparse_left == _sparse.is_scipy_sparse(b):
@@ -129,14 +131,26 @@ def _pooled_product(matrix: Any, dense: Variable) -> Any:
     offsets = np.ascontiguousarray(matrix.indptr, np.int64)
     columns = index_array(matrix.indices[:n], "the column indices")
     entries = np.ascontiguousarray(matrix.data[:n])
-    out = empty((shape[0], *dense.shape[1:]), dtype)
+    found = None
     try:
-        pooled_gather(dense._read_at(columns), columns, offsets, entries, None, out)
+        if dense.ndim == 1 and current().records and RowSet.suits(n, shape[1]):
+            # The gradient needs to know which rows there are. Told now, it spares the product most
+            # of its way through memory, too.
+            found = RowSet(columns, shape[1])
+            table, ids = dense._read_rows(found.rows), found.numbers
+        else:
+            table, ids = dense._read_at(columns), columns
+        out = empty((shape[0], *dense.shape[1:]), dtype)
+        pooled_gather(table, ids, offsets, entries, None, out)
     except (IndexError, TypeError, ValueError):
         return None
 
     def vjp(g: Array) -> IndexedSlices:
         wide = np.ascontiguousarray(g, dtype)
+        if found is not None:
+            return IndexedSlices._unchecked(
+                found.sums(wide, offsets, entries), found.rows, dense.shape
+            )
         return pooled_gradient(wide, offsets, entries, None, columns, dense.shape)
 
     return record("sparse_matmul", out, [(dense, vjp)], matrix)

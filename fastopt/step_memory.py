@@ -54,7 +54,8 @@ def set_cache_limit(n_bytes: SupportsIndex) -> None:
     Parameters
     ----------
     n_bytes : int
-        Bytes; at first 512 MiB. With 0 nothing is kept.
+        Bytes; at first an eighth of the machine's memory, and at least 512 MiB. With 0 nothing is
+        kept.
 
     Raises
     ------

@@ -101,6 +101,29 @@ def test_gradient_lists_the_columns_with_entries():
     np.testing.assert_array_equal(g.values, [6, 2])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_vectors_read_each_row_once(dtype, index):
+    """The same bits as an unrecorded product, and as sums in order of arrival."""
+    rng = np.random.default_rng(11)
+    columns = rng.integers(0, 500, 3_000).astype(index)
+    entries = rng.normal(size=3_000).astype(dtype)
+    indptr = np.sort(np.concatenate([[0, 3_000], rng.integers(0, 3_001, 98)])).astype(index)
+    a = scipy.sparse.csr_array((entries, columns, indptr), shape=(99, 500))
+    w = Variable(rng.normal(size=500).astype(dtype))
+    y = a @ w
+    with eager_mode():
+        np.testing.assert_array_equal(np.asarray(y), np.asarray(a @ w))
+    upstream = rng.normal(size=99).astype(dtype)
+    wanted = np.zeros(500, dtype)
+    np.add.at(wanted, columns, entries * np.repeat(upstream, np.diff(indptr)))
+    for _ in range(2):
+        (g,) = gradients(y, [w], grad_ys=upstream)
+        assert g.values.dtype == dtype and g.indices.dtype == index
+        np.testing.assert_array_equal(g.indices, np.unique(columns))
+        np.testing.assert_array_equal(g.values, wanted[g.indices])
+
+
 def test_repeated_entries_add_up():
     a = scipy.sparse.csr_array(([1.0, 2.0], [1, 1], [0, 2]), shape=(1, 3))
     w = Variable(np.array([1.0, 10.0, 100.0]))

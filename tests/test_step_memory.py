@@ -1,5 +1,6 @@
 """The memory of a step's temporaries."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -108,6 +109,13 @@ def test_arrays_live_on_and_may_be_resized():
     assert not a[5_000:].any()
     a.resize(10, refcheck=False)
     assert a.tolist() == list(range(10))
+
+
+def test_the_first_limit():
+    """An eighth of the memory: results of look-ups that are 512 MiB are kept on large machines."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    page = os.sysconf("SC_PAGE_SIZE")
+    assert abs(_step_memory.get_limit() - max(2**29, memory // 8)) < page
 
 
 def test_the_limit_holds():

@@ -7,3 +7,6 @@ def sum_by_row(
     coefficients: np.ndarray | None,
     n_rows: int,
 ) -> tuple[np.ndarray, np.ndarray] | None: ...
+def checked_bags(
+    g: np.ndarray, offsets: np.ndarray, n: int, coefficients: np.ndarray | None
+) -> np.ndarray: ...

@@ -115,6 +115,40 @@ cdef object summed(
     return total, found
 
 
+def checked_bags(g, offsets, int64_t n, coefficients):
+    """Return a copy of offsets that may be trusted: what walks them would write anywhere else.
+
+    Parameters
+    ----------
+    g : ndarray, shape (n_bags, ...), float32 or float64
+    offsets : ndarray, shape (n_bags + 1,), int64
+    n : int
+        The number of look-ups.
+    coefficients : ndarray, shape (n,), or None
+        Of the dtype of ``g``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an array is not as described, or the offsets don't rise from 0 to ``n``.
+    """
+    if not isinstance(g, np.ndarray) or g.dtype not in (np.float32, np.float64) or g.ndim == 0:
+        raise TypeError("g must be an array of float32 or float64, with an axis of bags")
+    check(g, "g", g.dtype, 0)
+    check(offsets, "offsets", np.dtype(np.int64), 1)
+    offsets = offsets.copy()
+    if (
+        offsets.shape[0] != g.shape[0] + 1 or offsets[0] != 0 or offsets[-1] != n
+        or (offsets[1:] < offsets[:-1]).any()
+    ):
+        raise ValueError(f"offsets must rise from 0 to {n} over {g.shape[0]} bags")
+    if coefficients is not None:
+        check(coefficients, "coefficients", g.dtype, 1)
+        if coefficients.shape[0] != n:
+            raise ValueError(f"{coefficients.shape[0]} coefficients do not fit {n} ids")
+    return offsets
+
+
 def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows):
     """Return what each row gets: the sum of ``coefficients[k] * g[b]`` over its look-ups.
 
@@ -143,25 +177,11 @@ def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows):
     IndexError
         If an id is outside ``[0, n_rows)``.
     """
-    if not isinstance(g, np.ndarray) or g.dtype not in (np.float32, np.float64) or g.ndim == 0:
-        raise TypeError("g must be an array of float32 or float64, with an axis of bags")
-    check(g, "g", g.dtype, 0)
-    check(offsets, "offsets", np.dtype(np.int64), 1)
     if not isinstance(ids, np.ndarray) or ids.dtype not in (np.int32, np.int64):
         raise TypeError("ids must be an array of int32 or int64")
     check(ids, "ids", ids.dtype, 1)
-    # What walks the offsets trusts them, so they are its own.
-    offsets = offsets.copy()
     n = ids.shape[0]
-    if (
-        offsets.shape[0] != g.shape[0] + 1 or offsets[0] != 0 or offsets[-1] != n
-        or (offsets[1:] < offsets[:-1]).any()
-    ):
-        raise ValueError(f"offsets must rise from 0 to {n} over {g.shape[0]} bags")
-    if coefficients is not None:
-        check(coefficients, "coefficients", g.dtype, 1)
-        if coefficients.shape[0] != n:
-            raise ValueError(f"{coefficients.shape[0]} coefficients do not fit {n} ids")
+    offsets = checked_bags(g, offsets, n, coefficients)
     if n_rows < 0:
         raise ValueError(f"n_rows must not be negative, not {n_rows}")
     if n >= 2**32 - 1 or g.shape[0] >= 2**31:

@@ -123,3 +123,17 @@ cdef extern from "table.h" nogil:
         void (*lookup_quantized)(
             const quantized_job* job, Py_ssize_t lo, Py_ssize_t hi, bag_errors* errors
         ) noexcept nogil
+        int64_t (*mark_rows)(
+            uint64_t* bits, int64_t n_rows, const void* ids, int wide, Py_ssize_t lo, Py_ssize_t hi
+        ) noexcept nogil
+        int64_t (*merge_marks)(
+            uint64_t* bits, int n_others, int64_t stride, Py_ssize_t lo, Py_ssize_t hi
+        ) noexcept nogil
+        int64_t (*list_rows)(
+            const uint64_t* bits, uint32_t* before, void* rows, int wide, Py_ssize_t lo,
+            Py_ssize_t hi, int64_t first, int64_t end
+        ) noexcept nogil
+        void (*number_rows)(
+            const uint64_t* bits, const uint32_t* before, int64_t n_rows, int64_t n_unique,
+            const void* ids, int wide, int32_t* numbers, Py_ssize_t lo, Py_ssize_t hi
+        ) noexcept nogil

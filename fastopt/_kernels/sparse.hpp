@@ -336,10 +336,23 @@ class SparseUpdate {
   template <class Word>
   bool all_differ() const noexcept {
     const Word* rows = grouper.rows<Word>();
+    if (ascend(rows)) return true;
     std::int64_t k = 0;
     while (k < grouper.size() && mark(rows[k])) ++k;
     for (std::int64_t j = 0; j < k; ++j) unmark(rows[j]);
     return k == grouper.size();
+  }
+
+  // Whether each row comes before the next one; by blocks, to find out early that it is not so.
+  template <class Word>
+  bool ascend(const Word* rows) const noexcept {
+    const std::int64_t n = grouper.size();
+    unsigned falls = 0;
+    for (std::int64_t k = 1, end; k < n && falls == 0; k = end) {
+      end = std::min(n, k + 256);
+      for (std::int64_t j = k; j < end; ++j) falls += rows[j - 1] >= rows[j];
+    }
+    return falls == 0;
   }
 
   // Look-ups as they are listed, in the form of items.
@@ -368,10 +381,11 @@ class SparseUpdate {
     table_->type == 0 ? walk_short_rows<float>(items, n) : walk_short_rows<double>(items, n);
   }
 
-  // Rows of one element: what the stage touches stays in the first cache until it is put back.
+  // Rows of one element: a few at a time, so that the lines of all arrays of those that come next
+  // are on their way together.
   template <class T, class Word>
   void walk_singles(const Word* rows, std::int64_t first, std::int64_t n) const noexcept {
-    constexpr std::int64_t kRows = 64, kPrefetched = 16;
+    constexpr std::int64_t kRows = 16, kFetched = 32;
     alignas(64) T stage[1 + FASTOPT_MAX_SLOTS][kRows];
     T* arrays[1 + FASTOPT_MAX_SLOTS];
     void* slots[FASTOPT_MAX_SLOTS];
@@ -381,19 +395,22 @@ class SparseUpdate {
       if (a > 0) slots[a - 1] = stage[a];
     }
     const std::int64_t end = first + n;
+    const auto fetch_some = [&](std::int64_t lo, std::int64_t hi) {
+      for (std::int64_t k = lo; k < std::min(hi, end); ++k) {
+        for (int a = 0; a < n_arrays; ++a) __builtin_prefetch(arrays[a] + rows[k], 1, 3);
+      }
+    };
+    fetch_some(first, first + kFetched);
     for (std::int64_t at = first; at < end; at += kRows) {
       const std::int64_t m = std::min(kRows, end - at);
+      fetch_some(at + kFetched, at + kFetched + kRows);
       for (int a = 0; a < n_arrays; ++a) {
-        const T* from = arrays[a];
-        for (std::int64_t k = at; k < at + m; ++k) {
-          __builtin_prefetch(from + rows[std::min(k + kPrefetched, end - 1)], 1, 3);
-          stage[a][k - at] = from[rows[k]];
-        }
+        for (std::int64_t k = 0; k < m; ++k) stage[a][k] = arrays[a][rows[at + k]];
       }
       if (rate_ != 0) decay_(stage[0], rate_, m);
       run_(stage[0], reinterpret_cast<const T*>(values_) + at, slots, h_, m);
       for (int a = 0; a < n_arrays; ++a) {
-        for (std::int64_t k = at; k < at + m; ++k) arrays[a][rows[k]] = stage[a][k - at];
+        for (std::int64_t k = 0; k < m; ++k) arrays[a][rows[at + k]] = stage[a][k];
       }
     }
   }

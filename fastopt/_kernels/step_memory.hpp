@@ -10,6 +10,7 @@
 #pragma once
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
@@ -81,6 +82,7 @@ class StepMemory {
   static constexpr std::size_t kPages = std::size_t{1} << 14;  // from here on whole pages
   static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kHuge = std::size_t{1} << 22;  // from here on huge pages pay
+  static constexpr std::size_t kLeast = std::size_t{512} << 20;  // what is kept of any machine's
   static constexpr int kClasses = 4 * (48 - kFirstLog);
 
   static Header* header(void* data) noexcept {
@@ -98,6 +100,15 @@ class StepMemory {
   static std::size_t class_size(int c) noexcept {
     const int log = kFirstLog + c / 4;
     return (std::size_t{1} << log) + static_cast<std::size_t>(c % 4) * (std::size_t{1} << (log - 2));
+  }
+
+  // An eighth of the machine's memory: what is kept is memory that the step before has used, too.
+  static std::size_t first_limit() noexcept {
+    const std::int64_t pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    const std::size_t eighth =
+        pages > 0 && size > 0 ? static_cast<std::size_t>(pages) / 8 * static_cast<std::size_t>(size)
+                              : 0;
+    return eighth > kLeast ? eighth : kLeast;
   }
 
   void* fresh(std::size_t size, int c) noexcept {
@@ -157,7 +168,7 @@ class StepMemory {
 
   std::atomic<bool> busy_{false};
   std::atomic<std::size_t> kept_{0};
-  std::atomic<std::size_t> limit_{std::size_t{512} << 20};
+  std::atomic<std::size_t> limit_{first_limit()};
   std::atomic<std::size_t> fresh_{0};
   Header* free_[kClasses + 1] = {};
 };

@@ -154,4 +154,13 @@ typedef struct {
   /* the same of rows of 8 bits */
   void (*lookup_quantized)(const quantized_job* job, ptrdiff_t lo, ptrdiff_t hi,
                            bag_errors* errors);
+  /* the rows that look-ups name, see row_set.h */
+  int64_t (*mark_rows)(uint64_t* bits, int64_t n_rows, const void* ids, int wide, ptrdiff_t lo,
+                       ptrdiff_t hi);
+  int64_t (*merge_marks)(uint64_t* bits, int n_others, int64_t stride, ptrdiff_t lo, ptrdiff_t hi);
+  int64_t (*list_rows)(const uint64_t* bits, uint32_t* before, void* rows, int wide, ptrdiff_t lo,
+                       ptrdiff_t hi, int64_t first, int64_t end);
+  void (*number_rows)(const uint64_t* bits, const uint32_t* before, int64_t n_rows,
+                      int64_t n_unique, const void* ids, int wide, int32_t* numbers, ptrdiff_t lo,
+                      ptrdiff_t hi);
 } run_table;

@@ -1,0 +1,156 @@
+# cython: language_level=3
+# distutils: language = c++
+"""The different rows that look-ups name, found without a sort.
+
+Arrays are C-contiguous, aligned and of native byte order: the caller has seen to it. Dtypes,
+shapes and row numbers are checked.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libcpp cimport bool as cbool
+
+import numpy as np
+
+cimport numpy as cnp
+
+from ._step_memory import empty
+from ._transpose import checked_bags
+
+from ._dispatch cimport functions
+from ._pool cimport num_threads, parallel_for, task_fn
+from ._typedefs cimport run_table
+
+cnp.import_array()
+
+cdef extern from "row_set.hpp" namespace "fastopt" nogil:
+    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
+
+    cdef cppclass Finder "fastopt::RowSet":
+        @staticmethod
+        cbool suits(int64_t n, int64_t n_rows) noexcept
+        @staticmethod
+        int n_parts(int64_t n, int threads) noexcept
+        @staticmethod
+        int64_t n_words(int64_t n_rows) noexcept
+        Finder(
+            const void* ids, cbool wide, int64_t n, int64_t n_rows, int parts,
+            const run_table* functions,
+        ) noexcept
+        int64_t find(
+            uint64_t* bits, uint32_t* before, void* rows, int32_t* numbers, parallel_fn parallel
+        ) noexcept
+
+    void sum_by_number[T](
+        const int32_t* numbers, const int64_t* offsets, int64_t n_bags, const T* coefficients,
+        const T* g, T* sums, int64_t n_unique,
+    ) noexcept
+
+
+cdef class RowSet:
+    """The rows that look-ups name, and each look-up's number among them.
+
+    Parameters
+    ----------
+    ids : ndarray, shape (n,), int32 or int64
+        Row numbers.
+    n_rows : int
+        Number of rows of the table.
+
+    Attributes
+    ----------
+    rows : ndarray, shape (n_unique,), of the dtype of ``ids``
+        Each row once, ascending.
+    numbers : ndarray, shape (n,), int32
+        ``rows[numbers]`` equals ``ids``. Read-only.
+
+    Raises
+    ------
+    IndexError
+        If an id is outside ``[0, n_rows)``.
+    ValueError
+        If it doesn't suit.
+    """
+
+    cdef readonly cnp.ndarray rows, numbers
+
+    def __init__(self, ids, int64_t n_rows):
+        if not isinstance(ids, np.ndarray) or ids.dtype not in (np.int32, np.int64):
+            raise TypeError("ids must be an array of int32 or int64")
+        if ids.ndim != 1 or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>ids):
+            raise TypeError("ids must be an aligned one-dimensional C-contiguous array")
+        cdef int64_t n = ids.shape[0]
+        if not Finder.suits(n, n_rows):
+            raise ValueError(f"{n} look-ups in {n_rows} rows are few")
+        cdef int parts = Finder.n_parts(n, num_threads())
+        cdef cbool wide = ids.dtype.itemsize == 8
+        cdef int64_t words = Finder.n_words(n_rows)
+        cdef cnp.ndarray bits = empty((parts * words,), np.dtype(np.uint64))
+        cdef cnp.ndarray before = empty((words,), np.dtype(np.uint32))
+        cdef cnp.ndarray rows = empty((n,), ids.dtype)
+        cdef cnp.ndarray numbers = empty((n,), np.dtype(np.int32))
+        cdef uint64_t* bit = <uint64_t*>cnp.PyArray_DATA(bits)
+        cdef uint32_t* count = <uint32_t*>cnp.PyArray_DATA(before)
+        cdef void* row = cnp.PyArray_DATA(rows)
+        cdef int32_t* number = <int32_t*>cnp.PyArray_DATA(numbers)
+        cdef const void* looked_up = cnp.PyArray_DATA(<cnp.ndarray>ids)
+        cdef int64_t n_unique
+        with nogil:
+            n_unique = Finder(looked_up, wide, n, n_rows, parts, functions()).find(
+                bit, count, row, number, <parallel_fn>parallel_for
+            )
+        if n_unique < 0:
+            raise IndexError(
+                f"index {ids[-1 - n_unique]} at position {-1 - n_unique} is out of range for "
+                f"{n_rows} rows"
+            )
+        numbers.flags.writeable = False
+        self.rows = rows[:n_unique]
+        self.numbers = numbers
+
+    @staticmethod
+    def suits(int64_t n, int64_t n_rows):
+        """Say whether ``n`` look-ups are enough to go through a bit of each of ``n_rows`` rows."""
+        return Finder.suits(n, n_rows)
+
+    def sums(self, g, offsets, coefficients):
+        """Return what each row gets: the sum of ``coefficients[k] * g[b]`` over its look-ups.
+
+        Parameters
+        ----------
+        g : ndarray, shape (n_bags,), float32 or float64
+            What the rows of bag b get.
+        offsets : ndarray, shape (n_bags + 1,), int64
+            Where each bag starts among the look-ups; from 0 to their number.
+        coefficients : ndarray, shape (n,), or None
+            A factor for each look-up, of the dtype of ``g``.
+
+        Returns
+        -------
+        ndarray, shape (n_unique,)
+            Look-ups of a row are added in their order.
+        """
+        offsets = checked_bags(g, offsets, self.numbers.shape[0], coefficients)
+        if g.ndim != 1:
+            raise ValueError(f"g must have one dimension, not shape {g.shape}")
+        cdef cnp.ndarray sums = empty((self.rows.shape[0],), g.dtype)
+        cdef const int32_t* number = <const int32_t*>cnp.PyArray_DATA(self.numbers)
+        cdef const int64_t* start = <const int64_t*>cnp.PyArray_DATA(<cnp.ndarray>offsets)
+        cdef int64_t n_bags = g.shape[0], n_unique = self.rows.shape[0]
+        cdef const void* factor = NULL
+        cdef const void* above = cnp.PyArray_DATA(<cnp.ndarray>g)
+        cdef void* out = cnp.PyArray_DATA(sums)
+        cdef cbool single = g.dtype == np.float32
+        if coefficients is not None:
+            factor = cnp.PyArray_DATA(<cnp.ndarray>coefficients)
+        with nogil:
+            if single:
+                sum_by_number[float](
+                    number, start, n_bags, <const float*>factor, <const float*>above,
+                    <float*>out, n_unique,
+                )
+            else:
+                sum_by_number[double](
+                    number, start, n_bags, <const double*>factor, <const double*>above,
+                    <double*>out, n_unique,
+                )
+        return sums

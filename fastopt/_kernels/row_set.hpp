@@ -1,0 +1,124 @@
+// The different rows of many look-ups, ascending, and each look-up's number among them.
+//
+// All passes but one are shared among threads by look-ups or by rows; every thread marks rows in
+// bits of its own, which are then joined.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "pool.hpp"
+#include "table.h"
+
+namespace fastopt {
+
+using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
+
+class RowSet {
+ public:
+  static constexpr int kMostParts = 8;
+  static constexpr std::int64_t kAlone = 1 << 14;  // look-ups below which the caller works alone
+  static constexpr std::int64_t kTask = 1 << 13;   // look-ups that are a task
+
+  // Whether to go through the table's bits costs little beside the look-ups.
+  static bool suits(std::int64_t n, std::int64_t n_rows) noexcept {
+    return n > 0 && n < INT32_MAX && n_rows <= 128 * n;
+  }
+  static int n_parts(std::int64_t n, int threads) noexcept {
+    return n < kAlone ? 1 : std::clamp(threads, 1, kMostParts);
+  }
+  static std::int64_t n_words(std::int64_t n_rows) noexcept { return (n_rows + 63) / 64; }
+
+  RowSet(const void* ids, bool wide, std::int64_t n, std::int64_t n_rows, int parts,
+         const run_table* functions) noexcept
+      : ids_(ids), wide_(wide), n_(n), n_rows_(n_rows), words_(n_words(n_rows)), parts_(parts),
+        functions_(functions) {}
+
+  // Finds the rows: `bits` are n_parts x n_words, `before` n_words, `rows`, as wide as the look-ups,
+  // n, and `numbers` n. Returns how many rows there are, or -1 - k if look-up k is no row.
+  std::int64_t find(std::uint64_t* bits, std::uint32_t* before, void* rows, std::int32_t* numbers,
+                    parallel_fn parallel) noexcept {
+    bits_ = bits;
+    before_ = before;
+    rows_ = rows;
+    numbers_ = numbers;
+    parallel(mark, this, parts_, parts_);
+    const std::int64_t bad = *std::min_element(found_, found_ + parts_);
+    if (bad != INT64_MAX) return -1 - bad;
+    std::int64_t total = 0;
+    if (parts_ > 1) {
+      parallel(merge, this, parts_, parts_);
+      for (int p = 0; p < parts_; ++p) {
+        first_[p] = total;
+        total += found_[p];
+        end_[p] = total;
+      }
+      parallel(list, this, parts_, parts_);
+    } else {
+      first_[0] = 0;
+      end_[0] = n_;
+      list(this, 0);
+      total = found_[0];
+    }
+    n_unique_ = total;
+    parallel(number, this, (n_ + kTask - 1) / kTask, parts_);
+    return total;
+  }
+
+ private:
+  std::int64_t cut(std::int64_t size, std::ptrdiff_t p) const noexcept { return size * p / parts_; }
+
+  static void mark(void* self, std::ptrdiff_t p) noexcept {
+    RowSet& s = *static_cast<RowSet*>(self);
+    std::uint64_t* bits = s.bits_ + p * s.words_;
+    std::memset(bits, 0, static_cast<std::size_t>(s.words_) * sizeof(std::uint64_t));
+    s.found_[p] =
+        s.functions_->mark_rows(bits, s.n_rows_, s.ids_, s.wide_, s.cut(s.n_, p), s.cut(s.n_, p + 1));
+  }
+  static void merge(void* self, std::ptrdiff_t p) noexcept {
+    RowSet& s = *static_cast<RowSet*>(self);
+    s.found_[p] = s.functions_->merge_marks(s.bits_, s.parts_ - 1, s.words_, s.cut(s.words_, p),
+                                            s.cut(s.words_, p + 1));
+  }
+  static void list(void* self, std::ptrdiff_t p) noexcept {
+    RowSet& s = *static_cast<RowSet*>(self);
+    s.found_[p] = s.functions_->list_rows(s.bits_, s.before_, s.rows_, s.wide_, s.cut(s.words_, p),
+                                          s.cut(s.words_, p + 1), s.first_[p], s.end_[p]);
+  }
+  static void number(void* self, std::ptrdiff_t t) noexcept {
+    RowSet& s = *static_cast<RowSet*>(self);
+    s.functions_->number_rows(s.bits_, s.before_, s.n_rows_, s.n_unique_, s.ids_, s.wide_, s.numbers_,
+                              t * kTask, std::min(s.n_, (t + 1) * kTask));
+  }
+
+  const void* ids_;
+  bool wide_;
+  std::int64_t n_, n_rows_, words_;
+  int parts_;
+  const run_table* functions_;
+  std::uint64_t* bits_ = nullptr;
+  std::uint32_t* before_ = nullptr;
+  void* rows_ = nullptr;
+  std::int32_t* numbers_ = nullptr;
+  std::int64_t n_unique_ = 0;
+  // Of each part: the first bad look-up or how many rows; where its rows stand.
+  std::int64_t found_[kMostParts], first_[kMostParts], end_[kMostParts];
+};
+
+// sums[numbers[k]] += coefficients[k] * g[b] over the look-ups of all bags, in order.
+template <class T>
+void sum_by_number(const std::int32_t* numbers, const std::int64_t* offsets, std::int64_t n_bags,
+                   const T* coefficients, const T* g, T* sums, std::int64_t n_unique) noexcept {
+  std::memset(sums, 0, static_cast<std::size_t>(n_unique) * sizeof(T));
+  for (std::int64_t b = 0; b < n_bags; ++b) {
+    const T mine = g[b];
+    for (std::int64_t k = offsets[b]; k < offsets[b + 1]; ++k) {
+      const T term = coefficients == nullptr ? mine : coefficients[k] * mine;
+      sums[numbers[k]] = sums[numbers[k]] + term;
+    }
+  }
+}
+
+}  // namespace fastopt
