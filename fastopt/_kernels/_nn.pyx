@@ -1,6 +1,6 @@
 # cython: language_level=3
 # distutils: language = c++
-"""What a layer does beside its product: bias, relu, their derivatives, in one pass each.
+"""What a layer does beside its product, in one pass each: bias, relu, their derivatives, columns.
 
 Arrays are C-contiguous, aligned and of native byte order, float32 or float64: this is checked, as
 are shapes, so that nothing is read or written out of bounds.
@@ -8,6 +8,7 @@ are shapes, so that nothing is read or written out of bounds.
 
 from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
+from libcpp.vector cimport vector
 
 import numpy as np
 
@@ -28,6 +29,15 @@ cdef extern from "nn.hpp" namespace "fastopt" nogil:
     void c_mask "fastopt::mask"[T](
         const void* g, const void* y, void* out, void* partial, void* sum, int64_t n,
         int64_t width, parallel_fn parallel, int threads,
+    ) noexcept
+
+    cdef struct Piece:
+        char* data
+        int64_t offset
+        int64_t size
+    void copy_columns(
+        char* wide, const Piece* pieces, int64_t n_pieces, cbool join, int64_t n, int64_t width,
+        parallel_fn parallel, int threads,
     ) noexcept
 
 
@@ -148,3 +158,55 @@ def mask(g, y=None, bint sums=False, out=None):
                 <parallel_fn>parallel_for, threads,
             )
     return out, sum_
+
+
+cdef int take_columns(object wide, list pieces, bint join) except -1:
+    cdef Py_ssize_t width = width_of(wide, "the wide matrix"), column, columns
+    cdef cnp.ndarray w = wide
+    cdef cnp.ndarray narrow
+    cdef int type_ = cnp.PyArray_TYPE(w), threads = num_threads()
+    cdef Py_ssize_t size = cnp.PyArray_ITEMSIZE(w)
+    cdef int64_t n = cnp.PyArray_SIZE(w) // width if width else 0
+    cdef vector[Piece] found
+    if join and not cnp.PyArray_ISWRITEABLE(w):
+        raise ValueError("the wide matrix is read-only")
+    for column, piece in pieces:
+        columns = width_of(piece, "a piece")
+        check(piece, "a piece", type_, n * columns)
+        narrow = piece
+        if not 0 <= column <= width - columns:
+            raise ValueError(f"{columns} columns from {column} on are not among {width}")
+        if not join and not cnp.PyArray_ISWRITEABLE(narrow):
+            raise ValueError("a piece is read-only")
+        found.push_back(Piece(<char*>cnp.PyArray_DATA(narrow), column * size, columns * size))
+    with nogil:
+        copy_columns(
+            <char*>cnp.PyArray_DATA(w), found.data(), found.size(), join, n, width * size,
+            <parallel_fn>parallel_for, threads,
+        )
+    return 0
+
+
+def join_columns(list pieces, out):
+    """Write matrices side by side into one.
+
+    Parameters
+    ----------
+    pieces : list of (int, ndarray)
+        The column where each begins, and the matrix, of shape (..., K).
+    out : ndarray, shape (..., N)
+        Of the dtype of the pieces. Columns that are in no piece stay as they are.
+    """
+    take_columns(out, pieces, True)
+
+
+def split_columns(joined, list pieces):
+    """Write columns of a matrix to matrices of their own.
+
+    Parameters
+    ----------
+    joined : ndarray, shape (..., N)
+    pieces : list of (int, ndarray)
+        The column where each begins, and where it goes, of shape (..., K).
+    """
+    take_columns(joined, pieces, False)

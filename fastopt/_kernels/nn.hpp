@@ -1,4 +1,5 @@
-// One pass over the rows of a layer: bias and relu forward; mask and sum of columns backward.
+// One pass over the rows of a layer: bias and relu forward; mask and sum of columns backward; many
+// narrow matrices side by side in one, and back.
 //
 // Only comparisons and sums, element by element, in an order that the sizes alone decide: the bits
 // are the same for every number of threads. Wider registers than the baseline's bring little.
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace fastopt {
 
@@ -145,6 +147,56 @@ inline void mask(const void* g, const void* y, void* out, void* partial, void* s
     for (std::int64_t t = 0; t < job.layer.n_tasks; ++t) total += job.sums[t * width + j];
     static_cast<T*>(sum)[j] = static_cast<T>(total);
   }
+}
+
+// Columns of a wide matrix that are a narrow one, which is contiguous.
+struct Piece {
+  char* data;
+  std::int64_t offset, size;  // bytes in a row of the wide matrix
+};
+
+// A size that the compiler knows takes a few registers, any other one a call.
+inline void copy_piece(char* to, const char* from, std::int64_t size) {
+  switch (size) {
+    case 32: std::memcpy(to, from, 32); return;
+    case 64: std::memcpy(to, from, 64); return;
+    case 128: std::memcpy(to, from, 128); return;
+    default: std::memcpy(to, from, static_cast<std::size_t>(size));
+  }
+}
+
+struct Columns {
+  Layer layer;  // with a width in bytes
+  char* wide;
+  const Piece* pieces;
+  std::int64_t n_pieces;
+  bool join;  // into the wide matrix, otherwise from it
+
+  static constexpr std::int64_t kRows = 16;  // copied of one piece before it is the next one's turn
+
+  static void task(void* self, std::ptrdiff_t t) noexcept {
+    const Columns& c = *static_cast<const Columns*>(self);
+    const std::int64_t first = t * c.layer.task_rows, end = first + c.layer.rows_of(t);
+    for (std::int64_t lo = first; lo < end; lo += kRows) {
+      const std::int64_t hi = std::min(lo + kRows, end);
+      for (std::int64_t p = 0; p < c.n_pieces; ++p) {
+        const Piece piece = c.pieces[p];
+        char* wide = c.wide + lo * c.layer.width + piece.offset;
+        char* narrow = piece.data + lo * piece.size;
+        for (std::int64_t r = lo; r < hi; ++r, wide += c.layer.width, narrow += piece.size) {
+          c.join ? copy_piece(wide, narrow, piece.size) : copy_piece(narrow, wide, piece.size);
+        }
+      }
+    }
+  }
+};
+
+// Rows of `width` bytes.
+inline void copy_columns(char* wide, const Piece* pieces, std::int64_t n_pieces, bool join,
+                         std::int64_t n, std::int64_t width, parallel_fn parallel,
+                         int threads) noexcept {
+  Columns job{Layer(n, width), wide, pieces, n_pieces, join};
+  run_layer(job, parallel, threads);
 }
 
 }  // namespace fastopt

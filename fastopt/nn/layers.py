@@ -14,6 +14,7 @@ from fastopt._kernels import _nn
 from fastopt.autodiff.primitives import defvjp_argnums
 from fastopt.nn.activations import relu
 from fastopt.nn.blocks import blocks, run
+from fastopt.nn.joined import joined
 from fastopt.nn.numerics import Array
 from fastopt.nn.recorded import recorded
 
@@ -22,7 +23,8 @@ def linear(x: Any, w: Any, b: Any = None, activation: Callable[[Any], Any] | Non
     """Dense layer, ``activation(x @ w + b)``, in one operation.
 
     It costs less than the same written with operators: the bias and `relu` take one pass over the
-    product, their derivatives another, and several inputs are not copied into one.
+    product, their derivatives another, and several inputs are copied into one only where they are
+    many and narrow, such as rows of dozens of tables.
 
     Parameters
     ----------
@@ -71,6 +73,7 @@ def linear(x: Any, w: Any, b: Any = None, activation: Callable[[Any], Any] | Non
     inputs: Sequence[Any] = x if isinstance(x, list | tuple) else (x,)
     if not inputs:
         raise ValueError("x must hold at least one input, got an empty list")
+    inputs = joined(inputs)
     if activation is relu:
         return _linear_relu(w, b, *inputs)
     out = _linear(w, b, *inputs)

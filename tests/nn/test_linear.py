@@ -38,6 +38,45 @@ def test_derivatives_of_several_inputs():
     check(lambda x, w: nn.linear((y, x, z), w, b), x, w, argnums=[0, 1])
 
 
+@pytest.mark.parametrize("lead", [(5,), (2, 3), (0,)])
+def test_derivatives_of_many_narrow_inputs(lead):
+    widths = [3, 1, 8, 2, 16]
+    xs = [normal(*lead, width, seed=k) for k, width in enumerate(widths)]
+    w, b = normal(sum(widths), 4, seed=8), normal(4, seed=9)
+    check(lambda w, b, *xs: nn.linear(xs, w, b, nn.relu), w, b, *xs)
+    # Inputs without gradient among others.
+    less = [x.astype(np.float32) for x in (*xs, b)]
+    check(lambda x, y: nn.linear([x, y, *less[2:5]], w.astype(np.float32)), *xs[:2])
+
+
+@pytest.mark.parametrize("dtypes", ["eeeee", "fffff", "ddddd", "ffdff"])
+def test_many_narrow_inputs_are_as_one(dtypes):
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(70, 8)).astype(dtype) for dtype in dtypes]
+    arrays[1] = np.asfortranarray(arrays[1])
+    xs = [Tensor(a) for a in arrays]
+    w = rng.normal(size=(40, 3)).astype(np.result_type(*arrays))
+    out = nn.linear(xs, w)
+    eps = np.finfo(w.dtype).eps
+    # Sums of 40 terms of size up to 10.
+    np.testing.assert_allclose(out.numpy(), np.concatenate(arrays, 1) @ w, atol=400 * eps)
+    up = rng.normal(size=(70, 3)).astype(w.dtype)
+    found = gradients(out, xs, grad_ys=[up])
+    assert [g.dtype.char for g in found] == list(dtypes)
+    coarse = max(np.finfo(dtype).eps for dtype in dtypes)
+    for k, g in enumerate(found):
+        expected = up @ w[8 * k : 8 * k + 8].T
+        np.testing.assert_allclose(g, expected, rtol=4 * coarse, atol=40 * coarse)
+
+
+def test_many_narrow_inputs_must_fit_each_other():
+    xs = [np.ones((3, 2)) for _ in range(5)]
+    with pytest.raises(ValueError, match="same axes but for the last one"):
+        nn.linear([*xs, np.ones((4, 2))], np.ones((12, 1)))
+    with pytest.raises(ValueError, match="as many rows as the input has columns: 9"):
+        nn.linear(xs, np.ones((9, 1)))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("relu", [True, False])
 def test_same_as_written_out(dtype, relu):
@@ -231,3 +270,38 @@ def test_kernels_check_what_they_are_given():
     x.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
         _nn.bias_relu(x, None, True)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_columns_side_by_side_and_back(dtype, threads):
+    rng = np.random.default_rng(0)
+    widths = [8, 16, 32, 1, 7, 0, 40]  # some that are copied by a size known before, some not
+    pieces = [rng.normal(size=(3_001, width)).astype(dtype) for width in widths]
+    begins = [0, *np.cumsum(widths).tolist()]
+    with fo.num_threads(threads):
+        wide = np.empty((3_001, begins[-1]), dtype)
+        _nn.join_columns(list(zip(begins, pieces, strict=False)), wide)
+        np.testing.assert_array_equal(wide, np.concatenate(pieces, 1))
+        back = [np.empty_like(piece) for piece in pieces]
+        _nn.split_columns(wide, list(zip(begins, back, strict=False)))
+    for piece, other in zip(pieces, back, strict=True):
+        np.testing.assert_array_equal(piece, other)
+
+
+def test_columns_out_of_bounds_are_refused():
+    wide, piece = np.zeros((4, 6), np.float32), np.ones((4, 3), np.float32)
+    with pytest.raises(ValueError, match="3 columns from 4 on are not among 6"):
+        _nn.join_columns([(4, piece)], wide)
+    with pytest.raises(ValueError, match="3 columns from -1 on are not among 6"):
+        _nn.split_columns(wide, [(-1, piece)])
+    with pytest.raises(ValueError, match="doesn't go with the other"):
+        _nn.join_columns([(0, np.ones((5, 3), np.float32))], wide)
+    with pytest.raises(ValueError, match="doesn't go with the other"):
+        _nn.join_columns([(0, np.ones((4, 3)))], wide)
+    with pytest.raises(TypeError, match="a piece must be an aligned, C-contiguous array"):
+        _nn.join_columns([(0, np.ones((4, 6), np.float32)[:, ::2])], wide)
+    piece.flags.writeable = False
+    with pytest.raises(ValueError, match="a piece is read-only"):
+        _nn.split_columns(wide, [(0, piece)])
+    assert not wide.any()
