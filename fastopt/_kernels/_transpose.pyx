@@ -20,7 +20,7 @@ cnp.import_array()
 
 cdef extern from "transpose.hpp" namespace "fastopt" nogil:
     cdef cppclass RowMap:
-        uint32_t* take(int64_t n_rows) noexcept
+        uint32_t* take(int64_t n_rows, int64_t n, uint32_t* base) noexcept
         void give_back() noexcept
 
     cdef cppclass Transpose[T]:
@@ -31,9 +31,13 @@ cdef extern from "transpose.hpp" namespace "fastopt" nogil:
         const T* coefficients
         int64_t n_rows
         int64_t number(
-            uint32_t* map, uint32_t* number, int64_t* unique, int64_t n
+            uint32_t* map, uint32_t base, uint32_t* number, int64_t* unique, int64_t n
         ) noexcept
-        void sum(const uint32_t* number, const T* g, T* sums, int64_t n_unique) noexcept
+        @staticmethod
+        cbool is_narrow(int64_t width) noexcept
+        void sum(
+            const uint32_t* number, const T* g, T* sums, int64_t n_unique, int64_t width
+        ) noexcept
         void turn(
             const uint32_t* number, int64_t n_unique, int64_t* starts, int32_t* bags, T* turned
         ) noexcept
@@ -59,9 +63,10 @@ cdef object summed(
     int64_t n_rows,
 ):
     cdef Transpose[element] job
-    cdef int64_t n = cnp.PyArray_DIM(ids, 0), n_bags = cnp.PyArray_DIM(g, 0), n_unique
+    cdef int64_t n = cnp.PyArray_DIM(ids, 0), n_bags = cnp.PyArray_DIM(g, 0), n_unique, width = 1
     cdef cnp.ndarray numbers, rows, sums, starts, bags
     cdef uint32_t* map
+    cdef uint32_t base = 0
     cdef uint32_t* number
     cdef int64_t* unique
     cdef int64_t* first
@@ -69,6 +74,7 @@ cdef object summed(
     cdef element* turned = NULL
     cdef element* out
     cdef const element* above = <const element*>cnp.PyArray_DATA(g)
+    cdef int axis
     numbers = empty((n,), np.dtype(np.uint32))
     rows = empty((n + 1,), np.dtype(np.int64))
     number = <uint32_t*>cnp.PyArray_DATA(numbers)
@@ -82,9 +88,9 @@ cdef object summed(
         job.coefficients = <const element*>cnp.PyArray_DATA(<cnp.ndarray>coefficients)
     job.n_rows = n_rows
     with nogil:
-        map = row_map.take(n_rows)
+        map = row_map.take(n_rows, n, &base)
         if map != NULL:
-            n_unique = job.number(map, number, unique, n)
+            n_unique = job.number(map, base, number, unique, n)
             row_map.give_back()
     if map == NULL:
         return None
@@ -96,10 +102,12 @@ cdef object summed(
     found = rows[:n_unique].astype(ids.dtype)
     total = empty((n_unique, *(<object>g).shape[1:]), g.dtype)
     sums = total
-    if cnp.PyArray_SIZE(g) == n_bags:
+    for axis in range(1, cnp.PyArray_NDIM(g)):
+        width *= cnp.PyArray_DIM(g, axis)
+    if job.is_narrow(width):
         out = <element*>cnp.PyArray_DATA(sums)
         with nogil:
-            job.sum(number, above, out, n_unique)
+            job.sum(number, above, out, n_unique, width)
         return total, found
     starts = empty((n_unique + 1,), np.dtype(np.int64))
     bags = empty((n,), np.dtype(np.int32))

@@ -1,8 +1,8 @@
 // Bags the other way round: for each row that is looked up, the bags that it is in.
 //
 // A map with a number for each row of the table tells rows that were seen; so nothing is sorted, and
-// rows come out by first appearance. The map lives on between calls, all zero, and is given out to
-// one caller at a time.
+// rows come out by first appearance. The map lives on between calls, and is given out to one caller at
+// a time. Nobody clears it: what is smaller than the caller's first number was left by others.
 #pragma once
 
 #include <sys/mman.h>
@@ -19,8 +19,9 @@ class RowMap {
  public:
   static constexpr std::int64_t kMostRows = std::int64_t{1} << 24;  // 64 MiB
 
-  // A map of zeros for this many rows, or null: too many, no memory, or somebody else has it.
-  std::uint32_t* take(std::int64_t n_rows) noexcept {
+  // A map for this many rows and look-ups, in which all is smaller than `base`; or null: too many, no
+  // memory, or somebody else has it.
+  std::uint32_t* take(std::int64_t n_rows, std::int64_t n, std::uint32_t* base) noexcept {
     if (n_rows > kMostRows || busy_.exchange(true, std::memory_order_acquire)) return nullptr;
     if (n_rows > size_) {
       if (!grow(n_rows)) {
@@ -28,9 +29,14 @@ class RowMap {
         return nullptr;
       }
     }
+    if (n >= UINT32_MAX - next_) {
+      std::memset(map_, 0, static_cast<std::size_t>(size_) * sizeof(std::uint32_t));
+      next_ = 1;
+    }
+    *base = next_;
+    next_ += static_cast<std::uint32_t>(n);
     return map_;
   }
-  // All zero again.
   void give_back() noexcept { busy_.store(false, std::memory_order_release); }
 
  private:
@@ -56,6 +62,7 @@ class RowMap {
 #endif
     map_ = reinterpret_cast<std::uint32_t*>(start);
     size_ = n_rows;
+    next_ = 1;
     return true;
   }
 
@@ -64,6 +71,7 @@ class RowMap {
   std::size_t bytes_ = 0;
   std::uint32_t* map_ = nullptr;
   std::int64_t size_ = 0;
+  std::uint32_t next_ = 1;
 };
 
 // What is looked up: ids[offsets[b]:offsets[b + 1]] are those of bag b, each with a coefficient of
@@ -89,46 +97,43 @@ struct Transpose {
 
   // Numbers the rows by first appearance: number[k] is that of look-up k, unique[u] the row of
   // number u. Returns how many there are, or -1 - k if look-up k is no row.
-  std::int64_t number(std::uint32_t* map, std::uint32_t* number, std::int64_t* unique,
-                      std::int64_t n) const noexcept {
-    std::int64_t n_unique = 0, bad = -1;
+  std::int64_t number(std::uint32_t* map, std::uint32_t base, std::uint32_t* number,
+                      std::int64_t* unique, std::int64_t n) const noexcept {
+    std::int64_t n_unique = 0;
     for (std::int64_t k = 0; k < n; ++k) {
       if (k + kAhead < n) {
         const std::int64_t later = id(k + kAhead);
         if (known(later)) __builtin_prefetch(map + later, 1, 3);
       }
       const std::int64_t row = id(k);
-      if (!known(row)) {
-        bad = k;
-        break;
-      }
+      if (!known(row)) return -1 - k;
       // Without a branch, which would be foreseen badly.
       const std::uint32_t seen = map[row];
-      const std::uint32_t fresh = seen == 0;
+      const std::uint32_t fresh = seen < base;
       const std::uint32_t mine =
-          seen + ((0u - fresh) & static_cast<std::uint32_t>(n_unique + 1));
+          seen + ((0u - fresh) & (base + static_cast<std::uint32_t>(n_unique) - seen));
       unique[n_unique] = row;
       n_unique += fresh;
       map[row] = mine;
-      number[k] = mine - 1;
+      number[k] = mine - base;
     }
-    for (std::int64_t u = 0; u < n_unique; ++u) {
-      __builtin_prefetch(map + unique[std::min(u + kAhead, n_unique - 1)], 1, 3);
-      map[unique[u]] = 0;
-    }
-    return bad < 0 ? n_unique : -1 - bad;
+    return n_unique;
   }
 
-  // sums[number[k]] += coefficients[k] * g[b], for rows of one element.
-  void sum(const std::uint32_t* number, const T* g, T* sums, std::int64_t n_unique) const noexcept {
-    std::memset(sums, 0, static_cast<std::size_t>(n_unique) * sizeof(T));
-    for (std::int64_t b = 0; b < n_bags; ++b) {
-      const T mine = g[b];
-      for (std::int64_t k = offsets[b]; k < offsets[b + 1]; ++k) {
-        const T term = coefficients == nullptr ? mine : coefficients[k] * mine;
-        sums[number[k]] = sums[number[k]] + term;
-      }
-    }
+  // Rows that are added up look-up by look-up: to turn the bags around first would take longer.
+  static bool is_narrow(std::int64_t width) noexcept {
+    return width * static_cast<std::int64_t>(sizeof(T)) <= 128;
+  }
+
+  // sums[number[k]] += coefficients[k] * g[b], over rows of `width` elements.
+  void sum(const std::uint32_t* number, const T* g, T* sums, std::int64_t n_unique,
+           std::int64_t width) const noexcept {
+    const Sum s{*this, number, g, sums, n_unique, width};
+    std::int64_t column = s.template columns<128>(0);
+    column = s.template columns<64>(column);
+    column = s.template columns<32>(column);
+    column = s.template columns<16>(column);
+    s.template columns<sizeof(T)>(column);
   }
 
   // The bags of row u, in order, are bags[starts[u]:starts[u + 1]], with their coefficients.
@@ -151,6 +156,56 @@ struct Transpose {
       }
     }
   }
+
+ private:
+  struct Sum {
+    const Transpose& job;
+    const std::uint32_t* number;
+    const T* g;
+    T* sums;
+    std::int64_t n_unique, width;
+
+    // As many columns as are a multiple of so many bytes; returns the first one left.
+    template <int kBytes>
+    std::int64_t columns(std::int64_t column) const noexcept {
+      constexpr std::int64_t kColumns = kBytes / static_cast<int>(sizeof(T));
+      for (; column + kColumns <= width; column += kColumns) {
+        job.coefficients != nullptr ? add<kBytes, true>(column) : add<kBytes, false>(column);
+      }
+      return column;
+    }
+
+    template <int kBytes, bool weighted>
+    void add(std::int64_t column) const noexcept {
+      constexpr std::int64_t kNear = 16;  // look-ups between fetching and use of a sum
+      constexpr int kVector = std::min(kBytes, 16), n = kBytes / kVector;
+      typedef T vector __attribute__((vector_size(kVector), aligned(sizeof(T)), may_alias));
+      const std::int64_t n_ids = job.offsets[job.n_bags];
+      T* const to = sums + column;
+      for (std::int64_t u = 0; u < n_unique; ++u) {
+        vector* row = reinterpret_cast<vector*>(to + u * width);
+        for (int j = 0; j < n; ++j) row[j] = vector{};
+      }
+      for (std::int64_t b = 0; b < job.n_bags; ++b) {
+        const vector* from = reinterpret_cast<const vector*>(g + b * width + column);
+        vector mine[n];
+        for (int j = 0; j < n; ++j) mine[j] = from[j];
+        for (std::int64_t k = job.offsets[b]; k < job.offsets[b + 1]; ++k) {
+          if (k + kNear < n_ids) {
+            const char* later = reinterpret_cast<const char*>(to + number[k + kNear] * width);
+            for (int at = 0; at < kBytes; at += 64) __builtin_prefetch(later + at, 1, 3);
+          }
+          vector* row = reinterpret_cast<vector*>(to + number[k] * width);
+          if (weighted) {
+            const T c = job.coefficients[k];
+            for (int j = 0; j < n; ++j) row[j] = row[j] + c * mine[j];
+          } else {
+            for (int j = 0; j < n; ++j) row[j] = row[j] + mine[j];
+          }
+        }
+      }
+    }
+  };
 };
 
 }  // namespace fastopt

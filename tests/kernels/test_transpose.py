@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fastopt as fo
 from fastopt._kernels._transpose import sum_by_row
 
 
@@ -42,6 +43,26 @@ def test_rows_by_first_appearance(
             for array, wanted in zip(found, expected(g, offsets, ids, coefficients), strict=True):
                 assert array.dtype == wanted.dtype
                 np.testing.assert_array_equal(array, wanted)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 2, 7, 16, 31, 32, 33, 64, 130])
+def test_rows_of_any_width(dtype: Any, width: int) -> None:
+    """The same bits for every number of threads, and every place of a column."""
+    rng = np.random.default_rng(width)
+    n_bags, n, n_rows = 150, 3_000, 400
+    offsets = np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n_bags - 1)]))
+    ids = rng.integers(0, n_rows, n)
+    g = rng.normal(size=(n_bags, width)).astype(dtype)
+    coefficients = rng.normal(size=n).astype(dtype)
+    for weights in (coefficients, None):
+        wanted = expected(g, offsets, ids, weights)
+        for threads in (1, 3):
+            with fo.num_threads(threads):
+                found = sum_by_row(g, offsets, ids, weights, n_rows)
+            assert found is not None
+            for array, right in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(array, right)
 
 
 @pytest.mark.parametrize("bad", [-1, 7, 2**40])
