@@ -9,6 +9,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef extern from "walk.h" nogil:
     enum:
+        FASTOPT_MISSED
         FASTOPT_WALK_ROWS
 
     ctypedef struct look_up:
@@ -26,6 +27,7 @@ cdef extern from "walk.h" nogil:
         void* sum
         void (*before)(const void* owner, int64_t row) noexcept nogil
         void (*after)(const void* owner, int64_t row) noexcept nogil
+        bint (*missed)(const void* owner, int64_t row, double* numbers) noexcept nogil
         const void* owner
         int n_others
 
@@ -68,6 +70,7 @@ cdef extern from "table.h" nogil:
         run_fn run[2]
         int reduction
         unsigned int row_slots
+        int late
         first_fn first[2]
         between_fn between[2]
         second_fn second[2]

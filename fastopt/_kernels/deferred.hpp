@@ -208,6 +208,22 @@ class Deferred {
     last_[row] = mark_;
   }
 
+  // The same, but where the walk's own loop can make up for it nothing is done yet: true, and what has
+  // been missed as row_walk has it.
+  bool touch_late(std::int64_t row, void* w, void* const* slots, double* numbers) noexcept {
+    const Decay& d = *decay_;
+    const std::int32_t t0 = last_[row], missed = clock() - t0;
+    if (missed <= 0 || missed > d.window || d.reach < 1 || d.n_moments > 4 || d.of_over == nullptr) {
+      touch(row, w, nullptr, slots);
+      return false;
+    }
+    last_[row] = mark_;
+    read_entry(t0, numbers);
+    numbers[7] = Decay::power(*d.of_moving, missed);
+    numbers[8] = Decay::power(*d.of_over, missed);
+    return true;
+  }
+
   void abort() noexcept { mark_ = clock(); }
 
   void end(double lr, double rate, parallel_fn parallel, int threads) noexcept {
@@ -465,13 +481,9 @@ class Deferred {
     std::int32_t missed = all;
     if (d.moving >= 0) {
       double h[3 + 16];
-      h[1] = d.epsilon;
-      h[2] = d.centre;
       while (missed > 0 && all - missed < d.reach) {
         const std::int32_t k = std::min(missed, d.window);
-        const double* e = entry(t0);
-        h[0] = e[d.stride - 1];
-        std::copy_n(e, d.n_moments <= 4 ? 4 : d.n_moments, h + 3);  // zeros behind
+        read_entry(t0, h);
         void *moving = slots[d.moving], *over = slots[d.over];
         if (shrinks && d.of_over != nullptr) {
           functions_->make_up[d.root][type_](w, moving, over, h, d.n_moments,
@@ -530,6 +542,15 @@ class Deferred {
 #endif
   }
 
+  // keep, epsilon, centre and moments of what came after step t
+  void read_entry(std::int32_t t, double* h) const noexcept {
+    const Decay& d = *decay_;
+    const double* e = entry(t);
+    h[0] = e[d.stride - 1];
+    h[1] = d.epsilon;
+    h[2] = d.centre;
+    std::copy_n(e, d.n_moments <= 4 ? 4 : d.n_moments, h + 3);  // zeros behind
+  }
   double* entry(std::int32_t t) const noexcept {
     return entries_ + static_cast<std::size_t>(t) * decay_->stride;
   }

@@ -130,7 +130,9 @@ class SparseUpdate {
                                            FASTOPT_WALK_ROWS);
     const bool half = table_->half != nullptr, deferred = table_->deferred != nullptr;
     walk_.owner = this;
-    walk_.before = half || deferred || rate_ != 0 ? before_row : nullptr;
+    const bool late = deferred && !half && rate_ == 0 && table_->rule->late;
+    walk_.missed = late ? missed_row : nullptr;
+    walk_.before = !late && (half || deferred || rate_ != 0) ? before_row : nullptr;
     walk_.after = half ? after_row : nullptr;
     walk_.n_others = 0;
     if (half) add_other(table_->half, row_size_ / 2);
@@ -143,6 +145,13 @@ class SparseUpdate {
     walk_.other_size[walk_.n_others++] = size;
   }
 
+  static int missed_row(const void* self, std::int64_t row, double* numbers) {
+    const SparseUpdate& u = *static_cast<const SparseUpdate*>(self);
+    const std::int64_t element = row * u.table_->width;
+    void* slots[FASTOPT_MAX_SLOTS];
+    u.table_->locate(row, element, slots);
+    return u.table_->deferred->touch_late(row, u.table_->w + element * u.item_size_, slots, numbers);
+  }
   static void before_row(const void* self, std::int64_t row) {
     const SparseUpdate& u = *static_cast<const SparseUpdate*>(self);
     const std::int64_t offset = row * u.row_size_;

@@ -42,6 +42,7 @@ typedef struct {
   run_fn run[FASTOPT_N_TYPES];
   int reduction; /* 0: none, 1: over a row, 2: over a variable; then run is null */
   unsigned row_slots; /* bit s: slot s has one number a row */
+  int late; /* the walk's own loop makes up for what rows have missed, where `missed` is given */
   first_fn first[FASTOPT_N_TYPES];
   between_fn between[FASTOPT_N_TYPES];
   second_fn second[FASTOPT_N_TYPES];

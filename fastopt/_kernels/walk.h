@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define FASTOPT_MAX_WALK_SLOTS 8
+#define FASTOPT_MISSED 9 /* numbers that tell what a row has missed */
 #define FASTOPT_WALK_ROWS 4 /* rows that a rule which sums over rows has at work at once */
 
 typedef struct {
@@ -27,6 +28,10 @@ typedef struct {
   /* Called before and after a row is updated, if not null. */
   void (*before)(const void* owner, int64_t row);
   void (*after)(const void* owner, int64_t row);
+  /* If not null: whether a row has missed what the rule's own loop can make up for, and of that
+     keep, epsilon, centre, four moments, and the factors on both slots (see table.h, make_up). It has
+     made up for anything else. Then `before` and `after` are null. */
+  int (*missed)(const void* owner, int64_t row, double* numbers);
   const void* owner;
   /* Other arrays of which rows are fetched, and how long they are. */
   int n_others;
@@ -53,6 +58,12 @@ static inline void fetch_soon(const void* row, ptrdiff_t size) {
   const char* const end = p + (size < 1024 ? size : 1024);
   const char* line = p - (uintptr_t)p % 64;
   for (; line < end; line += 64) __builtin_prefetch(line, 0, 3);
+  FASTOPT_HAS_EFFECT;
+}
+/* Lines of an aligned row. */
+static inline void fetch_part(const void* row, ptrdiff_t at, ptrdiff_t size) {
+  const ptrdiff_t end = at < 1024 ? at + size : at;
+  for (; at < end; at += 64) __builtin_prefetch((const char*)row + at, 0, 2);
   FASTOPT_HAS_EFFECT;
 }
 static inline void fetch_others(const row_walk* u, int64_t row) {

@@ -64,3 +64,23 @@ def test_for_every_instruction_set(level: str, tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.strip() == digest(1)
+
+
+@pytest.mark.parametrize("make", [fo.AdamOptimizer, fo.AdamaxOptimizer])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [8, 16, 20, 64, 300])
+def test_of_rows_that_were_read_right_before(make: type, dtype: type, width: int) -> None:
+    """A step makes up for what rows have missed as a look-up does."""
+    read, unread = (fo.Variable(np.ones((300, width), dtype)) for _ in range(2))
+    optimizer = make(0.01, 0.9, 0.99)
+    draw = walk(300, width, listed=60)
+    for _ in range(40):
+        (values, ids), _ = draw()
+        read._read_at(ids)
+        slices = fo.IndexedSlices(values.astype(dtype), ids)
+        optimizer.apply_gradients([(slices, read), (slices, unread)])
+    np.testing.assert_array_equal(read.numpy(), unread.numpy())
+    for name in ("m", "v"):
+        first, second = (optimizer.get_slot(table, name) for table in (read, unread))
+        assert first is not None and second is not None
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
