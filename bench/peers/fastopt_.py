@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -67,7 +68,7 @@ def builders(work: Workload, threads: int) -> Builders:
         case Hogwild():
             return {"fastopt": lambda: _hogwild(work, threads)}
         case Word2vec():
-            return {"fastopt": lambda: _word2vec(work)}
+            return {"fastopt": lambda: _word2vec(work, threads)}
     return {}
 
 
@@ -276,8 +277,11 @@ def _hogwild(work: Hogwild, threads: int) -> Contestant:
     )
 
 
-def _word2vec(work: Word2vec) -> Contestant:
-    """One pass: windows and negatives are drawn with NumPy, pairs are learned in batches."""
+def _word2vec(work: Word2vec, threads: int) -> Contestant:
+    """One pass: windows and negatives are drawn with NumPy, pairs are learned in batches.
+
+    With more than one thread the next part is drawn while one is learned.
+    """
     task = models.WordTask(work)
     rng = np.random.default_rng(3)
     start = (rng.random((work.vocabulary, work.width), dtype=np.float32) - 0.5) / work.width
@@ -294,15 +298,32 @@ def _word2vec(work: Word2vec) -> Contestant:
 
         ours.minimize(loss)
 
+    def draw(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        centers, words = task.pairs(part, rng)
+        candidates = np.empty((len(words), 1 + work.negatives), np.int32)
+        candidates[:, 0] = words
+        candidates[:, 1:] = task.draw(rng, (len(words), work.negatives))
+        return centers, candidates
+
+    labels = np.zeros((work.batch, 1 + work.negatives), np.float32)
+    labels[:, 0] = 1.0
+    parts = np.array_split(task.training, max(1, work.words // 10_000))
+    drawer = ThreadPoolExecutor(1)
+
+    def drawn() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        if threads == 1:
+            yield from map(draw, parts)
+            return
+        ahead = drawer.submit(draw, parts[0])
+        for part in parts[1:]:
+            ready = ahead.result()
+            ahead = drawer.submit(draw, part)
+            yield ready
+        yield ahead.result()
+
     def step() -> None:
-        labels = np.zeros((work.batch, 1 + work.negatives), np.float32)
-        labels[:, 0] = 1.0
-        for part in np.array_split(task.training, max(1, work.words // 10_000)):
-            centers, words = task.pairs(part, rng)
-            candidates = np.empty((len(words), 1 + work.negatives), np.int32)
-            candidates[:, 0] = words
-            candidates[:, 1:] = task.draw(rng, (len(words), work.negatives))
-            for k in range(0, len(words), work.batch):
+        for centers, candidates in drawn():
+            for k in range(0, len(centers), work.batch):
                 center = centers[k : k + work.batch]
                 learn(center, candidates[k : k + work.batch], labels[: len(center)])
 

@@ -133,7 +133,8 @@ def _second_gradient(tables: list[Any], ids: Array, others: Array) -> Callable[[
     shape = tables[1].shape
 
     def vjp(g: Array) -> IndexedSlices:
-        rows = np.repeat(ids, others.size // max(1, ids.size))
+        each = others.size // max(1, ids.size)
+        rows = ids if each == 1 else np.repeat(ids, each)
         coefficients = np.ascontiguousarray(g).reshape(-1)
         first = _values(tables[0], ids)
         return entries_gradient(first, rows, coefficients, others, shape)
