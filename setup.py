@@ -86,10 +86,16 @@ def statements(body: str, suffix: str, ctype: str) -> list[tuple[str, str]]:
     return result
 
 
+def read_template(name: str) -> str:
+    """Read a template, with its parts where it includes them, and without its ``##`` comments."""
+    text = re.sub(r"(?m)^##.*\n", "", (ROOT / KERNELS / name).read_text())
+    return re.sub(r"(?m)^{{include (\S+)}}\n", lambda found: read_template(found[1]), text)
+
+
 def render_runs() -> None:
     """Render ``run.pxi.in`` with the page of rules, and the two lines that each level adds."""
     rules = runpy.run_path(str(ROOT / KERNELS / "rules.py"))["RULES"]
-    template = Tempita.Template((ROOT / KERNELS / "run.pxi.in").read_text(), name="run.pxi.in")
+    template = Tempita.Template(read_template("run.pxi.in"), name="run.pxi.in")
     text = template.substitute(rules=list(rules.values()), statements=statements)
     write_if_changed(
         ROOT / KERNELS / "run.pxi", "# Generated from run.pxi.in and rules.py.\n" + text

@@ -11,6 +11,7 @@ cdef extern from "walk.h" nogil:
     enum:
         FASTOPT_MISSED
         FASTOPT_WALK_ROWS
+        FASTOPT_WALK_RUN
 
     ctypedef struct look_up:
         uint32_t row

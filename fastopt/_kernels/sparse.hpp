@@ -192,7 +192,7 @@ class SparseUpdate {
     const std::int64_t n = grouper.size();
     n_unique_ = 0;
     for (std::int64_t k = 0; k < n; ++k) n_unique_ += mark(rows[k]);
-    for (std::int64_t k = 0; k < n; ++k) unmark(rows[k]);
+    unmark_rows(rows, n);
     counted_ = marks_ != nullptr;
     if (sizeof(Word) == sizeof(std::uint32_t) && !table_->has_copies()) {
       table_->rule->in_order[table_->type](&walk_, reinterpret_cast<const std::uint32_t*>(rows), n);
@@ -202,7 +202,7 @@ class SparseUpdate {
         walk_wide_rows(&item, 1);
       }
     }
-    for (std::int64_t k = 0; rate_ != 0 && k < n; ++k) unmark(rows[k]);
+    if (rate_ != 0) unmark_rows(rows, n);
   }
 
   // ---- by blocks of columns: rows wider than a buffer, numbers of rows wider than 32 bits, and
@@ -333,6 +333,17 @@ class SparseUpdate {
   }
   void unmark(std::uint64_t row) const noexcept {
     if (marks_ != nullptr) marks_.get()[row >> 3] = 0;
+  }
+
+  // One by one, or the marks of all rows where these are not many.
+  template <class Word>
+  void unmark_rows(const Word* rows, std::int64_t n) const noexcept {
+    const std::int64_t size = table_->n_rows / 8 + 1;
+    if (marks_ != nullptr && size / 32 < n) {
+      std::memset(marks_.get(), 0, static_cast<std::size_t>(size));
+    } else {
+      for (std::int64_t k = 0; k < n; ++k) unmark(rows[k]);
+    }
   }
 
   // Whether no row is looked up twice, as in gradients that were summed by row before. Short rows

@@ -10,6 +10,7 @@
 
 #define FASTOPT_MAX_WALK_SLOTS 8
 #define FASTOPT_MISSED 9 /* numbers that tell what a row has missed */
+#define FASTOPT_WALK_RUN 64 /* look-ups of a row that are summed up at once, while they are at hand */
 #define FASTOPT_WALK_ROWS 4 /* rows that a rule which sums over rows has at work at once */
 
 typedef struct {
@@ -79,20 +80,24 @@ static inline void fetch_others(const row_walk* u, int64_t row) {
 #define FASTOPT_VECTOR_BYTES 16
 #endif
 
-/* out = the values of look-ups 0, 1, ..., added from left to right, with the running sums of some
-   columns in registers. Each column by itself: the width of a vector doesn't change its bits. */
+/* out = the values of look-ups 0, 1, ..., added from left to right, and to what stands there before
+   if there is `more` than these. Running sums of some columns are in registers. Each column by
+   itself: the width of a vector doesn't change its bits. */
 #define FASTOPT_DEFINE_SUM(suffix, type)                                                          \
   typedef type vector_##suffix                                                                    \
       __attribute__((vector_size(FASTOPT_VECTOR_BYTES), aligned(sizeof(type)), may_alias));       \
   static inline void sum_##suffix(type* out, const type* values, const look_up* items,            \
-                                  ptrdiff_t n, ptrdiff_t width) {                                 \
-    const ptrdiff_t lanes = FASTOPT_VECTOR_BYTES / sizeof(type);                                  \
+                                  ptrdiff_t n, ptrdiff_t width, int more) {                       \
+    const ptrdiff_t lanes = FASTOPT_VECTOR_BYTES / sizeof(type), first = more ? 0 : 1;            \
     ptrdiff_t i = 0, k;                                                                           \
+    const type* start;                                                                            \
+    if (n == 0) return;                                                                           \
+    start = more ? out : values + items[0].position * width;                                      \
     for (; i + 4 * lanes <= width; i += 4 * lanes) {                                              \
-      const type* p = values + items[0].position * width + i;                                     \
+      const type* p = start + i;                                                                  \
       vector_##suffix a = ((const vector_##suffix*)p)[0], b = ((const vector_##suffix*)p)[1];     \
       vector_##suffix c = ((const vector_##suffix*)p)[2], d = ((const vector_##suffix*)p)[3];     \
-      for (k = 1; k < n; ++k) {                                                                   \
+      for (k = first; k < n; ++k) {                                                               \
         p = values + items[k].position * width + i;                                               \
         a += ((const vector_##suffix*)p)[0];                                                      \
         b += ((const vector_##suffix*)p)[1];                                                      \
@@ -105,14 +110,14 @@ static inline void fetch_others(const row_walk* u, int64_t row) {
       ((vector_##suffix*)(out + i))[3] = d;                                                       \
     }                                                                                             \
     for (; i + lanes <= width; i += lanes) {                                                      \
-      vector_##suffix a = *(const vector_##suffix*)(values + items[0].position * width + i);      \
-      for (k = 1; k < n; ++k)                                                                     \
+      vector_##suffix a = *(const vector_##suffix*)(start + i);                                   \
+      for (k = first; k < n; ++k)                                                                 \
         a += *(const vector_##suffix*)(values + items[k].position * width + i);                   \
       *(vector_##suffix*)(out + i) = a;                                                           \
     }                                                                                             \
     for (; i < width; ++i) {                                                                      \
-      type a = values[items[0].position * width + i];                                             \
-      for (k = 1; k < n; ++k) a += values[items[k].position * width + i];                         \
+      type a = start[i];                                                                          \
+      for (k = first; k < n; ++k) a += values[items[k].position * width + i];                     \
       out[i] = a;                                                                                 \
     }                                                                                             \
   }

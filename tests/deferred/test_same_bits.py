@@ -77,7 +77,8 @@ def test_of_rows_that_were_read_right_before(make: type, dtype: type, width: int
     for _ in range(40):
         (values, ids), _ = draw()
         read._read_at(ids)
-        slices = fo.IndexedSlices(values.astype(dtype), ids)
+        often = np.concatenate([ids, np.repeat(ids[:1], 200)])  # a run of look-ups of one row
+        slices = fo.IndexedSlices(np.resize(values.astype(dtype), (len(often), width)), often)
         optimizer.apply_gradients([(slices, read), (slices, unread)])
     np.testing.assert_array_equal(read.numpy(), unread.numpy())
     for name in ("m", "v"):

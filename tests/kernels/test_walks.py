@@ -124,6 +124,16 @@ def test_widths(rule: str, hyper: Any, dtype: Any) -> None:
         check(rule, hyper, skewed(40, 70), 40, width, dtype)
 
 
+@pytest.mark.parametrize("rule", ["adagrad", "rowwise_adagrad", "gradient_descent"])
+def test_rows_that_come_very_often(rule: str) -> None:
+    """Their look-ups are summed up run by run."""
+    case = next(case for case in SPARSE_CASES if case[0] == rule)
+    times = (1, 63, 64, 65, 127, 128, 129, 400)
+    ids = np.random.default_rng(0).permutation(np.repeat(np.arange(len(times)), times))
+    for width in (8, 20, 64, 200):
+        check(*case, ids, len(times), width, np.float32)
+
+
 @pytest.mark.parametrize(("rule", "hyper"), SPARSE_CASES, ids=SPARSE_IDS)
 def test_rows_around_the_size_of_a_buffer(rule: str, hyper: Any) -> None:
     for width in WIDE:
