@@ -27,18 +27,22 @@ cdef extern from "sparse.hpp" namespace "fastopt" nogil:
         uint32_t key
 
     cdef cppclass SparseUpdate:
-        int64_t load(
-            const Table& table, const void* indices, cbool indices64, int64_t n,
-            parallel_fn parallel, int threads,
-        ) noexcept
-        cbool prepare(
-            const Table& table, cbool decays, parallel_fn parallel, int threads
-        ) noexcept
-        void run(
-            const Table& table, const void* values, const void* scalars, double rate,
-            const run_table* functions, parallel_fn parallel,
-        ) noexcept
         int64_t rows_touched(parallel_fn parallel, int threads) noexcept
+
+
+cdef extern from "sweep.hpp" namespace "fastopt" nogil:
+    cdef cppclass SparseSweep:
+        void reserve(size_t n) except +
+        void clear() noexcept
+        size_t size() noexcept
+        void add(
+            SparseUpdate* update, const Table* table, const void* list, const void* indices,
+            cbool indices64, int64_t n,
+        ) noexcept
+        int64_t load(parallel_fn parallel, int threads) noexcept
+        void set(size_t k, const void* values, const void* scalars, double rate) noexcept
+        cbool prepare(parallel_fn parallel, int threads) noexcept
+        void run(const run_table* functions, parallel_fn parallel) noexcept
 
 
 cdef extern from "dense.hpp" namespace "fastopt" nogil:

@@ -24,7 +24,15 @@ cimport numpy as cnp
 
 from ._deferred cimport Constants, DecayPtr, Deferred, Ledger, make_constants
 from ._dispatch cimport functions
-from ._drivers cimport DensePart, DenseUpdate, SparseUpdate, StepScalars, Table, parallel_fn
+from ._drivers cimport (
+    DensePart,
+    DenseUpdate,
+    SparseSweep,
+    SparseUpdate,
+    StepScalars,
+    Table,
+    parallel_fn,
+)
 from ._half cimport half_number, half_type
 from ._pool cimport num_threads, parallel_for
 from ._typedefs cimport FASTOPT_MAX_SCALARS, rule_entry
@@ -54,6 +62,8 @@ cdef struct Part:
     int type_num
     Py_ssize_t nbytes
     PyObject* held          # the gradient's array; a reference of ours while it is bound
+    PyObject* indices       # likewise, of a sparse one
+    int64_t n_look_ups
     const char* g           # the dense gradient, or the rows of a sparse one
     const char* apart       # a gradient at this address is known to overlap nothing
     bint sparse
@@ -149,6 +159,7 @@ cdef class Plan:
     cdef Span* spans            # memory of weights and slots, ascending
     cdef Py_ssize_t n_spans
     cdef DenseUpdate dense
+    cdef SparseSweep tables     # with sparse gradients, in the order of the parts
     cdef Py_ssize_t n_dense     # elements with a dense gradient
     cdef Py_ssize_t n_sparse    # variables with a sparse one
     cdef float* scalars32
@@ -294,6 +305,7 @@ cdef class Plan:
             self.dense.set_part(
                 k, DensePart(&part.table, part.n, &part.g, <const int*>&part.sparse)
             )
+        self.tables.reserve(n)
         for lo, size in sorted(spans):
             if size == 0:
                 continue
@@ -341,9 +353,13 @@ cdef class Plan:
 
     cdef inline void drop(self, Part* part) noexcept:
         cdef PyObject* held = part.held
+        cdef PyObject* indices = part.indices
         part.held = NULL
+        part.indices = NULL
         if held != NULL:
             Py_DECREF(<object>held)
+        if indices != NULL:
+            Py_DECREF(<object>indices)
 
     cdef inline void hold(self, Part* part, PyObject* array) noexcept:
         part.held = array
@@ -399,10 +415,8 @@ cdef class Plan:
         cdef cnp.ndarray values
         cdef cnp.ndarray indices
         cdef const cnp.npy_intp* shape
-        cdef const void* data
-        cdef int d, threads = num_threads()
-        cdef int64_t status, n
-        cdef bint wide
+        cdef int d
+        cdef int64_t n
         if (
             part.ndim == 0
             or part.dense_only
@@ -437,21 +451,41 @@ cdef class Plan:
             return False
         if part.update == NULL:
             part.update = new SparseUpdate()
-        data = cnp.PyArray_DATA(indices)
-        wide = cnp.PyArray_ITEMSIZE(indices) == 8
-        with nogil:
-            status = part.update.load(part.table, data, wide, n, <parallel_fn>parallel_for, threads)
-        if status == -2:
-            raise MemoryError(f"no memory to group {n} indices")
-        if status != -1:
-            return False
         part.g = cnp.PyArray_BYTES(values)
         if not part.sparse:
             part.sparse = True
             self.dense.mixture_changed()
         self.hold(part, <PyObject*>values)
+        part.indices = <PyObject*>indices
+        Py_INCREF(indices)
+        part.n_look_ups = n
         self.n_sparse += 1
         return True
+
+    cdef bint load_look_ups(self) except -1:
+        """Copy and check the look-ups of all tables. No Python runs meanwhile."""
+        cdef Py_ssize_t k
+        cdef Part* part
+        cdef cnp.ndarray indices
+        cdef int threads = num_threads()
+        cdef int64_t status
+        self.tables.clear()
+        for k in range(self.n_parts):
+            part = &self.parts[k]
+            if not part.sparse:
+                continue
+            indices = <cnp.ndarray>part.indices
+            if cnp.PyArray_SIZE(indices) != part.n_look_ups:
+                return False  # what ran for a later gradient has changed it
+            self.tables.add(
+                part.update, &part.table, part.indices, cnp.PyArray_DATA(indices),
+                cnp.PyArray_ITEMSIZE(indices) == 8, part.n_look_ups,
+            )
+        with nogil:
+            status = self.tables.load(<parallel_fn>parallel_for, threads)
+        if status == -2:
+            raise MemoryError("no memory to group the indices of sparse gradients")
+        return status == -1
 
     cdef bint bind_all(self, list pairs) except -1:
         cdef Py_ssize_t k
@@ -479,7 +513,7 @@ cdef class Plan:
                     return False
             else:
                 return False
-        return True
+        return self.n_sparse == 0 or self.load_look_ups()
 
     def bind(self, pairs):
         """Take the gradients of a step.
@@ -729,27 +763,22 @@ cdef class Plan:
 
     cdef bint sweep_parts(self, int threads) noexcept nogil:
         cdef Py_ssize_t k
-        cdef Part* part
+        cdef size_t at = 0
         if self.n_sparse:
             for k in range(self.n_parts):
-                part = &self.parts[k]
-                if part.sparse and not part.update.prepare(
-                    part.table, self.decays and self.rates[k] != 0,
-                    <parallel_fn>parallel_for, threads,
-                ):
-                    return False
+                if self.parts[k].sparse:
+                    self.tables.set(
+                        at, self.parts[k].g, self.scalars_of(k),
+                        self.rates[k] if self.decays else 0.0,
+                    )
+                    at += 1
+            if not self.tables.prepare(<parallel_fn>parallel_for, threads):
+                return False
         self.dense.run(
             self.scalars(), functions(), self.n_dense, <parallel_fn>parallel_for, threads
         )
         if self.n_sparse:
-            for k in range(self.n_parts):
-                part = &self.parts[k]
-                if part.sparse:
-                    part.update.run(
-                        part.table, part.g, self.scalars_of(k),
-                        self.rates[k] if self.decays else 0.0, functions(),
-                        <parallel_fn>parallel_for,
-                    )
+            self.tables.run(functions(), <parallel_fn>parallel_for)
         return True
 
     @property

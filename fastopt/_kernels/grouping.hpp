@@ -162,6 +162,7 @@ class Grouper {
   std::int64_t n_rows() const noexcept { return n_rows_; }
   bool wide() const noexcept { return wide_; }
   std::int64_t n_buckets() const noexcept { return n_buckets_; }
+  std::int64_t n_chunks() const noexcept { return n_chunks_; }
   Bucket& bucket(std::int64_t b) const noexcept { return buckets_.as<Bucket>()[b]; }
   template <class Word>
   const Word* rows() const noexcept {
@@ -173,6 +174,15 @@ class Grouper {
   // about that many rows at most.
   std::int64_t load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
                     std::int64_t bucket_rows, parallel_fn parallel, int threads) noexcept {
+    if (!begin_load(indices, indices64, n, n_rows, bucket_rows, threads)) return kNoMemory;
+    for_chunks(load_task, parallel, threads);
+    return end_load();
+  }
+
+  // The same in parts, for those who load several at a time: between the two come the n_chunks()
+  // tasks of load_task, in any order, on any threads. False: no memory.
+  bool begin_load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
+                  std::int64_t bucket_rows, int threads) noexcept {
     n_ = n;
     n_rows_ = n_rows;
     bucket_rows_ = bucket_rows;
@@ -192,11 +202,13 @@ class Grouper {
         !counts_.reserve(word * static_cast<std::size_t>(n_chunks_ * n_bins_)) ||
         !bad_.reserve(sizeof(std::int64_t) * static_cast<std::size_t>(n_chunks_))) {
       n_ = 0;
-      return kNoMemory;
+      return false;
     }
     indices_ = indices;
     indices64_ = indices64;
-    for_chunks(load_task, parallel, threads);
+    return true;
+  }
+  std::int64_t end_load() noexcept {
     indices_ = nullptr;
     for (std::int64_t c = 0; c < n_chunks_; ++c) {
       if (bad_.as<std::int64_t>()[c] >= 0) {
@@ -211,6 +223,17 @@ class Grouper {
   // Cuts the rows into buckets and moves the items there. False: no memory.
   bool partition(parallel_fn parallel, int threads) noexcept {
     if (partitioned_) return true;
+    if (!reserve_partition()) return false;
+    begin_scatter();
+    for_chunks(scatter_task, parallel, threads);
+    end_scatter();
+    return true;
+  }
+
+  // The same in parts, unless it is partitioned(). The n_chunks() tasks of scatter_task come between
+  // the last two; what reserve_partition() found no memory for can be tried again.
+  bool partitioned() const noexcept { return partitioned_; }
+  bool reserve_partition() noexcept {
     const std::size_t item = wide_ ? sizeof(Item<std::uint64_t>) : sizeof(Item<std::uint32_t>);
     if (!items_.reserve(item * static_cast<std::size_t>(n_)) ||
         !spare_.reserve(item * static_cast<std::size_t>(n_)) ||
@@ -218,11 +241,22 @@ class Grouper {
         !bucket_of_.reserve(sizeof(std::int32_t) * static_cast<std::size_t>(n_bins_))) {
       return false;
     }
-    wide_ ? cut<std::uint64_t>() : cut<std::uint32_t>();
-    for_chunks(scatter_task, parallel, threads);
-    partitioned_ = true;
     return true;
   }
+  void begin_scatter() noexcept { wide_ ? cut<std::uint64_t>() : cut<std::uint32_t>(); }
+  static void load_task(void* self, std::ptrdiff_t c) noexcept {
+    Grouper& g = *static_cast<Grouper*>(self);
+    g.bad_.as<std::int64_t>()[c] =
+        g.wide_ ? (g.indices64_ ? g.load_chunk<std::int64_t, std::uint64_t>(c)
+                                : g.load_chunk<std::int32_t, std::uint64_t>(c))
+                : (g.indices64_ ? g.load_chunk<std::int64_t, std::uint32_t>(c)
+                                : g.load_chunk<std::int32_t, std::uint32_t>(c));
+  }
+  static void scatter_task(void* self, std::ptrdiff_t c) noexcept {
+    Grouper& g = *static_cast<Grouper*>(self);
+    g.wide_ ? g.scatter_chunk<std::uint64_t>(c) : g.scatter_chunk<std::uint32_t>(c);
+  }
+  void end_scatter() noexcept { partitioned_ = true; }
 
   // Items of a bucket; those of a row are in order of arrival.
   template <class Word>
@@ -257,15 +291,6 @@ class Grouper {
   }
   std::int64_t chunk_start(std::int64_t c) const noexcept {
     return n_ / n_chunks_ * c + std::min(c, n_ % n_chunks_);
-  }
-
-  static void load_task(void* self, std::ptrdiff_t c) noexcept {
-    Grouper& g = *static_cast<Grouper*>(self);
-    g.bad_.as<std::int64_t>()[c] =
-        g.wide_ ? (g.indices64_ ? g.load_chunk<std::int64_t, std::uint64_t>(c)
-                                : g.load_chunk<std::int32_t, std::uint64_t>(c))
-                : (g.indices64_ ? g.load_chunk<std::int64_t, std::uint32_t>(c)
-                                : g.load_chunk<std::int32_t, std::uint32_t>(c));
   }
 
   template <class Index, class Word>
@@ -330,11 +355,6 @@ class Grouper {
         at += count;
       }
     }
-  }
-
-  static void scatter_task(void* self, std::ptrdiff_t c) noexcept {
-    Grouper& g = *static_cast<Grouper*>(self);
-    g.wide_ ? g.scatter_chunk<std::uint64_t>(c) : g.scatter_chunk<std::uint32_t>(c);
   }
 
   template <class Word>

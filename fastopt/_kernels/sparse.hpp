@@ -1,4 +1,5 @@
-// The sparse driver: one table, the look-ups of one gradient, any rule.
+// The sparse driver: one table, the look-ups of one gradient, any rule. Its work is cut into tasks,
+// which a sweep (sweep.hpp) runs together with those of other tables.
 //
 // It knows no rule: the walk over a bucket of look-ups is called by pointer, since it is compiled with
 // the rule in it (walk.h). Row numbers come from a Grouper, which has checked them. The summed
@@ -24,33 +25,47 @@ class SparseUpdate {
   static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
   static constexpr std::int64_t kListed = 4096;    // different short rows that are a task
 
-  Grouper grouper;
-
-  // Returns as Grouper::load.
-  std::int64_t load(const Table& table, const void* indices, bool indices64, std::int64_t n,
-                    parallel_fn parallel, int threads) noexcept {
-    const std::int64_t bucket_rows =
-        table.every_row ? std::max<std::int64_t>(1, kAlone / std::max<std::int64_t>(1, table.width))
-                        : 0;
+  // Begins to load the look-ups of `own`; see Grouper::begin_load.
+  bool begin_load(const Table& table, const void* indices, bool indices64, std::int64_t n,
+                  int threads) noexcept {
     counted_ = false;
-    return grouper.load(indices, indices64, n, table.n_rows, bucket_rows, parallel, threads);
+    grouper_ = &own_;
+    return own_.begin_load(indices, indices64, n, table.n_rows, bucket_rows(table), threads);
   }
+  // Takes the look-ups that another one has loaded, and lives as long.
+  void share(const SparseUpdate& other) noexcept {
+    counted_ = false;
+    grouper_ = other.grouper_;
+  }
+  // Whether look-ups that were loaded for the one table are right for the other.
+  static bool may_share(const Table& one, const Table& other) noexcept {
+    return one.n_rows == other.n_rows && bucket_rows(one) == bucket_rows(other) &&
+           !one.rule->sequential;
+  }
+  Grouper& grouper() const noexcept { return *grouper_; }
 
-  // False: no memory, nothing was changed. `decays`: run will be given a rate.
-  bool prepare(const Table& table, bool decays, parallel_fn parallel, int threads) noexcept {
-    const std::int64_t work = (table.every_row ? table.n_rows : grouper.size()) * table.width;
-    threads_ = work < kAlone ? 1 : threads;
-    in_order_ = table.rule->sequential && threads_ == 1;
+  // Elements that a step visits.
+  std::int64_t work(const Table& table) const noexcept {
+    return (table.every_row ? table.n_rows : grouper_->size()) * table.width;
+  }
+  // False: no memory, nothing was changed. `decays`: run will be given a rate. Look-ups that go by
+  // buckets are to be scattered then.
+  bool prepare(const Table& table, bool decays, int threads) noexcept {
+    in_order_ = table.rule->sequential && (threads == 1 || work(table) < kAlone);
     // A row decays the first time only.
     if (table.rule->sequential && !make_marks(table) && decays) return false;
     as_listed_ = table.width < kShortRow && !table.every_row && !table.rule->sequential &&
                  table.rule->reduction == 0 && !table.has_copies() && all_differ(table);
-    return in_order_ || as_listed_ || grouper.partition(parallel, threads_);
+    return !by_buckets() || grouper_->partitioned() || grouper_->reserve_partition();
   }
+  bool by_buckets() const noexcept { return !in_order_ && !as_listed_; }
+  // Each row comes from elsewhere in memory: that takes long, however short it is.
+  bool lists_many() const noexcept { return as_listed_ && grouper_->size() >= 2 * kListed; }
 
-  // `rate` is the part of a row's weights that decays before the rule.
-  void run(const Table& table, const void* values, const void* scalars, double rate,
-           const run_table* functions, parallel_fn parallel) noexcept {
+  // `rate` is the part of a row's weights that decays before the rule. Then come n_tasks() tasks, in
+  // any order, on any threads; but those of one bucket of look-ups that are shared, one by one.
+  void begin_run(const Table& table, const void* values, const void* scalars, double rate,
+                 const run_table* functions) noexcept {
     table_ = &table;
     values_ = static_cast<const char*>(values);
     h_ = scalars;
@@ -64,57 +79,62 @@ class SparseUpdate {
     item_size_ = table.type == 0 ? sizeof(float) : sizeof(double);
     row_size_ = table.width * item_size_;
     set_walk();
+  }
+  std::int64_t n_tasks() const noexcept {
+    if (in_order_) return 1;
+    return as_listed_ ? (grouper_->size() + kListed - 1) / kListed : grouper_->n_buckets();
+  }
+  void run_task(std::ptrdiff_t t) noexcept {
+    const bool wide = grouper_->wide();
     if (in_order_) {
-      grouper.wide() ? walk_in_order<std::uint64_t>() : walk_in_order<std::uint32_t>();
+      wide ? walk_in_order<std::uint64_t>() : walk_in_order<std::uint32_t>();
     } else if (as_listed_) {
-      parallel(listed_task, this, (grouper.size() + kListed - 1) / kListed, threads_);
-      counted_ = true;
-      n_unique_ = grouper.size();
-      return;
-    } else if (threads_ == 1) {
-      for (std::int64_t b = 0; b < grouper.n_buckets(); ++b) task(this, b);
+      wide ? walk_listed<std::uint64_t>(t) : walk_listed<std::uint32_t>(t);
     } else {
-      parallel(task, this, grouper.n_buckets(), threads_);
+      wide ? walk<std::uint64_t>(t) : walk<std::uint32_t>(t);
     }
+  }
+  void end_run() noexcept {
     if (in_order_) return;
-    counted_ = !table.rule->sequential || marks_ != nullptr;
-    n_unique_ = grouper.n_unique();
+    counted_ = as_listed_ || !table_->rule->sequential || marks_ != nullptr;
+    n_unique_ = as_listed_ ? grouper_->size() : grouper_->n_unique();
   }
 
   // Unique rows of the look-ups loaded last, or Grouper::kNoMemory.
   std::int64_t rows_touched(parallel_fn parallel, int threads) noexcept {
     if (!counted_) {
-      n_unique_ = sort_all(grouper, nullptr, nullptr, nullptr, parallel, threads);
+      n_unique_ = sort_all(*grouper_, nullptr, nullptr, nullptr, parallel, threads);
       counted_ = n_unique_ >= 0;
     }
     return n_unique_;
   }
 
  private:
-  static void task(void* self, std::ptrdiff_t b) noexcept {
-    SparseUpdate& u = *static_cast<SparseUpdate*>(self);
-    u.grouper.wide() ? u.walk<std::uint64_t>(b) : u.walk<std::uint32_t>(b);
+  // With rows that are updated in any case, how many are a bucket.
+  static std::int64_t bucket_rows(const Table& table) noexcept {
+    if (!table.every_row) return 0;
+    return std::max<std::int64_t>(1, kAlone / std::max<std::int64_t>(1, table.width));
   }
 
   template <class Word>
   void walk(std::int64_t b) noexcept {
-    Bucket& bucket = grouper.bucket(b);
+    Bucket& bucket = grouper_->bucket(b);
     const std::int64_t n = bucket.hi - bucket.lo;
     if (table_->rule->sequential) {
-      const Item<Word>* items = grouper.items<Word>(b);
+      const Item<Word>* items = grouper_->items<Word>(b);
       bucket.n_unique = count_unsorted(items, n);
       walk_rows(items, n);
       if (rate_ != 0) unmark_all(items, n);
     } else if (table_->every_row) {
       bucket.n_unique =
-          walk_every_row(grouper.sorted<Word>(b), n, bucket.first_row, bucket.end_row);
+          walk_every_row(grouper_->sorted<Word>(b), n, bucket.first_row, bucket.end_row);
     } else if (table_->width >= kShortRow || table_->rule->reduction != 0 ||
                table_->has_copies()) {
-      bucket.n_unique = walk_rows(grouper.sorted<Word>(b), n);
+      bucket.n_unique = walk_rows(grouper_->sorted<Word>(b), n);
     } else if (table_->type == 0) {
-      bucket.n_unique = walk_short_rows<float>(grouper.sorted<Word>(b), n);
+      bucket.n_unique = walk_short_rows<float>(grouper_->sorted<Word>(b), n);
     } else {
-      bucket.n_unique = walk_short_rows<double>(grouper.sorted<Word>(b), n);
+      bucket.n_unique = walk_short_rows<double>(grouper_->sorted<Word>(b), n);
     }
   }
 
@@ -188,8 +208,8 @@ class SparseUpdate {
   // Look-ups as they came, for rules that take duplicates one after the other.
   template <class Word>
   void walk_in_order() noexcept {
-    const Word* rows = grouper.rows<Word>();
-    const std::int64_t n = grouper.size();
+    const Word* rows = grouper_->rows<Word>();
+    const std::int64_t n = grouper_->size();
     n_unique_ = 0;
     for (std::int64_t k = 0; k < n; ++k) n_unique_ += mark(rows[k]);
     unmark_rows(rows, n);
@@ -351,22 +371,22 @@ class SparseUpdate {
   // duplicates is found out early.
   bool all_differ(const Table& table) noexcept {
     if (!make_marks(table)) return false;
-    return grouper.wide() ? all_differ<std::uint64_t>() : all_differ<std::uint32_t>();
+    return grouper_->wide() ? all_differ<std::uint64_t>() : all_differ<std::uint32_t>();
   }
   template <class Word>
   bool all_differ() const noexcept {
-    const Word* rows = grouper.rows<Word>();
+    const Word* rows = grouper_->rows<Word>();
     if (ascend(rows)) return true;
     std::int64_t k = 0;
-    while (k < grouper.size() && mark(rows[k])) ++k;
+    while (k < grouper_->size() && mark(rows[k])) ++k;
     for (std::int64_t j = 0; j < k; ++j) unmark(rows[j]);
-    return k == grouper.size();
+    return k == grouper_->size();
   }
 
   // Whether each row comes before the next one; by blocks, to find out early that it is not so.
   template <class Word>
   bool ascend(const Word* rows) const noexcept {
-    const std::int64_t n = grouper.size();
+    const std::int64_t n = grouper_->size();
     unsigned falls = 0;
     for (std::int64_t k = 1, end; k < n && falls == 0; k = end) {
       end = std::min(n, k + 256);
@@ -384,20 +404,16 @@ class SparseUpdate {
       return {rows[k], static_cast<Word>(first + k)};
     }
   };
-  static void listed_task(void* self, std::ptrdiff_t t) noexcept {
-    const SparseUpdate& u = *static_cast<const SparseUpdate*>(self);
-    u.grouper.wide() ? u.walk_listed<std::uint64_t>(t) : u.walk_listed<std::uint32_t>(t);
-  }
   template <class Word>
   void walk_listed(std::int64_t t) const noexcept {
-    const std::int64_t first = t * kListed, n = std::min(kListed, grouper.size() - first);
+    const std::int64_t first = t * kListed, n = std::min(kListed, grouper_->size() - first);
     const bool plain = table_->deferred == nullptr && table_->half == nullptr;
     if (table_->width == 1 && plain) {
-      const Word* rows = grouper.rows<Word>();
+      const Word* rows = grouper_->rows<Word>();
       table_->type == 0 ? walk_singles<float>(rows, first, n) : walk_singles<double>(rows, first, n);
       return;
     }
-    const Listed<Word> items{grouper.rows<Word>() + first, first};
+    const Listed<Word> items{grouper_->rows<Word>() + first, first};
     table_->type == 0 ? walk_short_rows<float>(items, n) : walk_short_rows<double>(items, n);
   }
 
@@ -565,6 +581,8 @@ class SparseUpdate {
     return n_unique;
   }
 
+  Grouper own_;
+  Grouper* grouper_ = &own_;
   const Table* table_ = nullptr;
   const char* values_ = nullptr;
   const void* h_ = nullptr;
@@ -582,7 +600,6 @@ class SparseUpdate {
   };
   std::unique_ptr<std::uint8_t[], Free> marks_;  // all zero between runs; absent without memory
   std::int64_t n_unique_ = 0;
-  int threads_ = 1;
   bool in_order_ = false, as_listed_ = false, counted_ = false;
 };
 
