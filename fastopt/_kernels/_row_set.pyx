@@ -33,7 +33,7 @@ cdef extern from "row_set.hpp" namespace "fastopt" nogil:
         @staticmethod
         int64_t n_words(int64_t n_rows) noexcept
         Finder(
-            const void* ids, cbool wide, int64_t n, int64_t n_rows, int parts,
+            const void* ids, cbool wide, int64_t n, int64_t n_rows, int threads,
             const run_table* functions,
         ) noexcept
         int64_t find(
@@ -81,10 +81,10 @@ cdef class RowSet:
         cdef int64_t n = ids.shape[0]
         if not Finder.suits(n, n_rows):
             raise ValueError(f"{n} look-ups in {n_rows} rows are few")
-        cdef int parts = Finder.n_parts(n, num_threads())
+        cdef int threads = num_threads()
         cdef cbool wide = ids.dtype.itemsize == 8
         cdef int64_t words = Finder.n_words(n_rows)
-        cdef cnp.ndarray bits = empty((parts * words,), np.dtype(np.uint64))
+        cdef cnp.ndarray bits = empty((Finder.n_parts(n, threads) * words,), np.dtype(np.uint64))
         cdef cnp.ndarray before = empty((words,), np.dtype(np.uint32))
         cdef cnp.ndarray rows = empty((n,), ids.dtype)
         cdef cnp.ndarray numbers = empty((n,), np.dtype(np.int32))
@@ -95,7 +95,7 @@ cdef class RowSet:
         cdef const void* looked_up = cnp.PyArray_DATA(<cnp.ndarray>ids)
         cdef int64_t n_unique
         with nogil:
-            n_unique = Finder(looked_up, wide, n, n_rows, parts, functions()).find(
+            n_unique = Finder(looked_up, wide, n, n_rows, threads, functions()).find(
                 bit, count, row, number, <parallel_fn>parallel_for
             )
         if n_unique < 0:

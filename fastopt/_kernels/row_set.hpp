@@ -1,7 +1,7 @@
 // The different rows of many look-ups, ascending, and each look-up's number among them.
 //
-// All passes but one are shared among threads by look-ups or by rows; every thread marks rows in
-// bits of its own, which are then joined.
+// Passes are shared among threads by look-ups or by rows; where there are many look-ups every thread
+// marks rows in bits of its own, which are then joined.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,8 @@ using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
 class RowSet {
  public:
   static constexpr int kMostParts = 8;
-  static constexpr std::int64_t kAlone = 1 << 14;  // look-ups below which the caller works alone
+  static constexpr std::int64_t kAlone = 1 << 14;  // look-ups below which the caller works alone,
+  static constexpr std::int64_t kMany = 1 << 17;   // and below which it marks and lists rows alone
   static constexpr std::int64_t kTask = 1 << 13;   // look-ups that are a task
 
   // Whether to go through the table's bits costs little beside the look-ups.
@@ -27,14 +28,14 @@ class RowSet {
     return n > 0 && n < INT32_MAX && n_rows <= 128 * n;
   }
   static int n_parts(std::int64_t n, int threads) noexcept {
-    return n < kAlone ? 1 : std::clamp(threads, 1, kMostParts);
+    return n < kMany ? 1 : std::clamp(threads, 1, kMostParts);
   }
   static std::int64_t n_words(std::int64_t n_rows) noexcept { return (n_rows + 63) / 64; }
 
-  RowSet(const void* ids, bool wide, std::int64_t n, std::int64_t n_rows, int parts,
+  RowSet(const void* ids, bool wide, std::int64_t n, std::int64_t n_rows, int threads,
          const run_table* functions) noexcept
-      : ids_(ids), wide_(wide), n_(n), n_rows_(n_rows), words_(n_words(n_rows)), parts_(parts),
-        functions_(functions) {}
+      : ids_(ids), wide_(wide), n_(n), n_rows_(n_rows), words_(n_words(n_rows)), threads_(threads),
+        parts_(n_parts(n, threads)), functions_(functions) {}
 
   // Finds the rows: `bits` are n_parts x n_words, `before` n_words, `rows`, as wide as the look-ups,
   // n, and `numbers` n. Returns how many rows there are, or -1 - k if look-up k is no row.
@@ -63,7 +64,7 @@ class RowSet {
       total = found_[0];
     }
     n_unique_ = total;
-    parallel(number, this, (n_ + kTask - 1) / kTask, parts_);
+    parallel(number, this, (n_ + kTask - 1) / kTask, n_ < kAlone ? 1 : threads_);
     return total;
   }
 
@@ -96,7 +97,7 @@ class RowSet {
   const void* ids_;
   bool wide_;
   std::int64_t n_, n_rows_, words_;
-  int parts_;
+  int threads_, parts_;
   const run_table* functions_;
   std::uint64_t* bits_ = nullptr;
   std::uint32_t* before_ = nullptr;

@@ -42,16 +42,17 @@ def test_threads_share_the_work(threads, integer, n_threads, n_rows):
     """Also where some have no rows, or all rows are listed."""
     threads(n_threads)
     rng = np.random.default_rng(n_rows)
-    check(rng.integers(0, n_rows, 50_001).astype(integer), n_rows)
-    check(rng.permutation(np.arange(50_001) % n_rows).astype(integer), n_rows)
-    check(np.full(20_000, n_rows - 1, integer), n_rows)
+    check(rng.integers(0, n_rows, 140_001).astype(integer), n_rows)
+    check(rng.permutation(np.arange(140_001) % n_rows).astype(integer), n_rows)
+    check(rng.integers(0, n_rows, 20_001).astype(integer), n_rows)
+    check(np.full(140_000, n_rows - 1, integer), n_rows)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_sums_in_order_of_arrival(threads, dtype, weighted):
     rng = np.random.default_rng(5)
-    n, n_bags, n_rows = 40_000, 1_300, 9_000
+    n, n_bags, n_rows = 140_000, 1_300, 9_000
     offsets = np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n_bags - 1)]))
     ids = rng.integers(0, n_rows, n)
     g = rng.normal(size=n_bags).astype(dtype)
@@ -74,12 +75,12 @@ def test_sums_in_order_of_arrival(threads, dtype, weighted):
 def test_ids_out_of_range(threads, bad, n_threads):
     """The first one is named."""
     threads(n_threads)
-    ids = np.arange(40_000) % 700
-    ids[[3, 39_999]] = bad
+    ids = np.arange(140_000) % 700
+    ids[[3, 139_999]] = bad
     with pytest.raises(IndexError, match=rf"index {bad} at position 3 .* 700 rows"):
         RowSet(ids, 700)
     ids[3] = 0
-    with pytest.raises(IndexError, match=rf"index {bad} at position 39999 .* 700 rows"):
+    with pytest.raises(IndexError, match=rf"index {bad} at position 139999 .* 700 rows"):
         RowSet(ids, 700)
 
 
