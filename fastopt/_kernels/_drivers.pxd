@@ -1,9 +1,9 @@
-"""The dense and the sparse driver (``dense.hpp``, ``sparse.hpp``), as plans call them."""
+"""The parts of a plan that are C++, as it calls them."""
 
 from libc.stdint cimport int64_t, uint32_t
 from libcpp cimport bool as cbool
 
-from ._deferred cimport Deferred
+from ._deferred cimport DecayPtr, Deferred
 from ._pool cimport task_fn
 from ._typedefs cimport rule_entry, run_table
 
@@ -70,3 +70,29 @@ cdef extern from "dense.hpp" namespace "fastopt" nogil:
             parallel_fn parallel, int threads,
         ) noexcept
         void walk(const StepScalars& scalars, const run_table* functions) noexcept
+
+
+cdef extern from "ledgers.hpp" namespace "fastopt" nogil:
+    cdef cppclass Ledgers:
+        void reserve(size_t n) except +
+        void add(
+            int64_t variable, Table* table, Deferred* deferred, const int* sparse
+        ) noexcept
+        size_t size() noexcept
+        int64_t variable(size_t i) noexcept
+        cbool updates(size_t i) noexcept
+        void set_decay(size_t i, const DecayPtr* decay) noexcept
+        cbool choose(cbool waits, const double* rates) noexcept
+        cbool begin(const double* rates, parallel_fn parallel, int threads) noexcept
+        void end(
+            cbool done, const double* scalars, int64_t stride, const double* rates,
+            parallel_fn parallel, int threads,
+        ) noexcept
+
+
+cdef extern from "spans.hpp" namespace "fastopt" nogil:
+    cdef cppclass Spans:
+        void reserve(size_t n) except +
+        void add(const void* data, size_t size) noexcept
+        cbool close() noexcept
+        cbool meet(const void* data, size_t size) noexcept

@@ -12,7 +12,7 @@ from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t, uint32_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strcmp
 
@@ -22,11 +22,13 @@ import numpy as np
 
 cimport numpy as cnp
 
-from ._deferred cimport Constants, DecayPtr, Deferred, Ledger, make_constants
+from ._deferred cimport Constants, Ledger, make_constants
 from ._dispatch cimport functions
 from ._drivers cimport (
     DensePart,
     DenseUpdate,
+    Ledgers,
+    Spans,
     SparseSweep,
     SparseUpdate,
     StepScalars,
@@ -68,15 +70,9 @@ cdef struct Part:
     const char* apart       # a gradient at this address is known to overlap nothing
     bint sparse
     SparseUpdate* update    # made when the first sparse gradient comes
-    Deferred* deferred      # of the ledger, or NULL; in the table while it is open
-    const DecayPtr* decay   # of the scalars of this step
+    bint has_ledger
     bint dense_only         # a sparse gradient does not fit
     uint32_t rounding_key
-    bint open               # the ledger's mutex is ours, and a step is begun if `sparse`
-
-cdef struct Span:
-    uintptr_t lo
-    uintptr_t hi
 
 
 cdef class _Life:
@@ -102,6 +98,15 @@ cdef int array_type(object array, str what) except -1:
     if type_num != FLOAT and type_num != DOUBLE:
         raise TypeError(f"{what} must be float32 or float64, not {array.dtype}")
     return 0 if type_num == FLOAT else 1
+
+
+cdef list each_of(list given, Py_ssize_t n, str name, object default=None):
+    """Return what was given for each of n keys, or the default for each."""
+    if given is None:
+        return [default] * n
+    if len(given) != n:
+        raise ValueError(f"{n} keys, {len(given)} {name}")
+    return given
 
 
 cdef class Plan:
@@ -153,11 +158,9 @@ cdef class Plan:
     cdef _Life life
     cdef list references
     cdef list constants         # of the parts with a ledger
-    cdef Py_ssize_t* ledgers    # the parts with a ledger, in the order in which all take them
-    cdef Py_ssize_t n_ledgers
+    cdef Ledgers ledgers
     cdef list shapes
-    cdef Span* spans            # memory of weights and slots, ascending
-    cdef Py_ssize_t n_spans
+    cdef Spans spans            # memory of weights and slots
     cdef DenseUpdate dense
     cdef SparseSweep tables     # with sparse gradients, in the order of the parts
     cdef Py_ssize_t n_dense     # elements with a dense gradient
@@ -180,24 +183,12 @@ cdef class Plan:
         cdef int s
         cdef Part* part
         cdef cnp.ndarray array
-        if ledgers is None:
-            ledgers = [None] * n
-        if len(ledgers) != n:
-            raise ValueError(f"{n} keys, {len(ledgers)} ledgers")
-        if not len(arrays) == len(slots) == n:
-            raise ValueError(f"{n} keys, {len(arrays)} arrays and {len(slots)} tuples of slots")
-        if halves is None:
-            halves = [None] * n
-        if len(halves) != n:
-            raise ValueError(f"{n} keys and {len(halves)} halves")
-        if dense_only is None:
-            dense_only = [False] * n
-        if rounding_keys is None:
-            rounding_keys = [0] * n
-        if len(dense_only) != n or len(rounding_keys) != n:
-            raise ValueError(
-                f"{n} keys, {len(dense_only)} dense_only and {len(rounding_keys)} rounding_keys"
-            )
+        each_of(arrays, n, "arrays")
+        each_of(slots, n, "slots")
+        ledgers = each_of(ledgers, n, "ledgers")
+        halves = each_of(halves, n, "halves")
+        dense_only = each_of(dense_only, n, "dense_only", False)
+        rounding_keys = each_of(rounding_keys, n, "rounding_keys", 0)
         if untouched not in ("skip", "update"):
             raise ValueError(f'untouched must be "skip" or "update", not {untouched!r}')
         self.rule = NULL
@@ -215,24 +206,21 @@ cdef class Plan:
         self.shapes = []
         self.state = FREE
         self.parts = <Part*>calloc(n + 1, sizeof(Part))
-        self.spans = <Span*>calloc(n * (2 + self.rule.n_slots) + 1, sizeof(Span))
         self.scalars32 = <float*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(float))
         self.scalars64 = <double*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(double))
         self.rates = <double*>calloc(n + 1, sizeof(double))
         self.waits = RULES[rule].untouched is not None
-        self.ledgers = <Py_ssize_t*>calloc(n + 1, sizeof(Py_ssize_t))
         self.constants = [None] * n
-        if not (
-            self.ledgers and self.parts and self.spans and self.scalars32 and self.scalars64
-            and self.rates
-        ):
-            raise MemoryError(f"no memory for a plan of {n} variables")
-        spans = []
         self.dims = <cnp.npy_intp*>calloc(
             sum(map(np.ndim, arrays)) + 1, sizeof(cnp.npy_intp)
         )
-        if not self.dims:
+        if not (
+            self.parts and self.dims and self.scalars32 and self.scalars64 and self.rates
+        ):
             raise MemoryError(f"no memory for a plan of {n} variables")
+        self.ledgers.reserve(n)
+        self.spans.reserve(n * (2 + self.rule.n_slots))
+        self.tables.reserve(n)
         for k in range(n):
             part = &self.parts[k]
             part.key = <PyObject*>keys[k]
@@ -275,12 +263,12 @@ cdef class Plan:
                 part.table.width *= part.shape[s]
             self.life.arrays.append(array)
             self.shapes.append(arrays[k].shape)
-            spans.append((<uintptr_t>cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array)))
+            self.spans.add(cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array))
             if halves[k] is not None:
                 part.table.half_type = half_type(halves[k], array, f"half {k}")
                 part.table.half = <char*>cnp.PyArray_DATA(<cnp.ndarray>halves[k])
                 self.life.arrays.append(halves[k])
-                spans.append((<uintptr_t>part.table.half, part.nbytes // 2))
+                self.spans.add(part.table.half, part.nbytes // 2)
             for s, slot in enumerate(slots[k]):
                 array_type(slot, f"slot {RULES[rule].slots[s]!r} of array {k}")
                 shape = arrays[k].shape
@@ -294,7 +282,7 @@ cdef class Plan:
                     )
                 part.table.slots[s] = <char*>cnp.PyArray_DATA(<cnp.ndarray>slot)
                 self.life.arrays.append(slot)
-                spans.append((<uintptr_t>part.table.slots[s], slot.nbytes))
+                self.spans.add(part.table.slots[s], slot.nbytes)
             n_segments += DenseUpdate.segments_of(part.n)
             if ledgers[k] is not None:
                 self.add_ledger(k, rule, ledgers[k], arrays[k], halves[k], slots[k])
@@ -305,14 +293,8 @@ cdef class Plan:
             self.dense.set_part(
                 k, DensePart(&part.table, part.n, &part.g, <const int*>&part.sparse)
             )
-        self.tables.reserve(n)
-        for lo, size in sorted(spans):
-            if size == 0:
-                continue
-            self.spans[self.n_spans] = Span(lo, lo + size)
-            if self.n_spans and self.spans[self.n_spans - 1].hi > <uintptr_t>lo:
-                raise ValueError("two of the arrays overlap")
-            self.n_spans += 1
+        if not self.spans.close():
+            raise ValueError("two of the arrays overlap")
         # Last: from here on the keys' deaths are noticed.
         self.references = [weakref.ref(key, self.life) for key in keys]
         self.n_parts = n
@@ -325,8 +307,6 @@ cdef class Plan:
                 del self.parts[k].update
         free(self.parts)
         free(self.dims)
-        free(self.spans)
-        free(self.ledgers)
         free(self.scalars32)
         free(self.scalars64)
         free(self.rates)
@@ -334,7 +314,7 @@ cdef class Plan:
     cdef int add_ledger(
         self, Py_ssize_t k, str rule, Ledger ledger, object array, object half, tuple slots
     ) except -1:
-        cdef Py_ssize_t at = self.n_ledgers
+        cdef Part* part = &self.parts[k]
         if (
             ledger.rule != rule
             or ledger.w is not array
@@ -342,13 +322,9 @@ cdef class Plan:
             or not all(a is b for a, b in zip(ledger.slots, slots))
         ):
             raise ValueError(f"ledger {k} is of another rule or of other arrays")
-        self.parts[k].deferred = ledger.deferred
+        part.has_ledger = True
+        self.ledgers.add(k, &part.table, ledger.deferred, <const int*>&part.sparse)
         self.life.arrays.append(ledger)
-        self.n_ledgers += 1
-        while at > 0 and self.parts[self.ledgers[at - 1]].deferred > ledger.deferred:
-            self.ledgers[at] = self.ledgers[at - 1]
-            at -= 1
-        self.ledgers[at] = k
         return 0
 
     cdef inline void drop(self, Part* part) noexcept:
@@ -364,20 +340,6 @@ cdef class Plan:
     cdef inline void hold(self, Part* part, PyObject* array) noexcept:
         part.held = array
         Py_INCREF(<object>array)
-
-    cdef bint overlaps(self, Part* part, const char* data, Py_ssize_t nbytes) noexcept:
-        """Whether [data, data + nbytes) meets the memory of a weight or slot."""
-        cdef uintptr_t lo = <uintptr_t>data, hi = lo + nbytes
-        cdef Py_ssize_t a = 0, b = self.n_spans, middle
-        if nbytes == 0:
-            return False
-        while a < b:  # the first span that ends behind lo
-            middle = (a + b) >> 1
-            if self.spans[middle].hi <= lo:
-                a = middle + 1
-            else:
-                b = middle
-        return a < self.n_spans and self.spans[a].lo < hi
 
     cdef bint bind_dense(self, Part* part, PyObject* gradient) noexcept:
         cdef cnp.ndarray array = <cnp.ndarray>gradient
@@ -396,7 +358,7 @@ cdef class Plan:
                 return False
         data = cnp.PyArray_BYTES(array)
         if data != part.apart:
-            if self.overlaps(part, data, part.nbytes):
+            if self.spans.meet(data, part.nbytes):
                 return False
             part.apart = data
         part.g = data
@@ -447,7 +409,7 @@ cdef class Plan:
                 return False
         if dense_shape is not None and tuple(dense_shape) != self.shapes[k]:
             return False
-        if self.overlaps(part, cnp.PyArray_BYTES(values), cnp.PyArray_NBYTES(values)):
+        if self.spans.meet(cnp.PyArray_BYTES(values), cnp.PyArray_NBYTES(values)):
             return False
         if part.update == NULL:
             part.update = new SparseUpdate()
@@ -605,15 +567,11 @@ cdef class Plan:
             self.decays = True
             part = &self.parts[k]
             if (
-                part.sparse and part.deferred == NULL
+                part.sparse and not part.has_ledger
                 and not part.table.every_row and not part.table.decay_listed
             ):
                 raise ValueError(f"rows of array {k} decay, which needs a ledger")
         return 0
-
-    cdef double waiting_rate(self, Py_ssize_t k) noexcept nogil:
-        """What decays of rows without a gradient, where only listed rows are updated."""
-        return self.rates[k] if self.decays and not self.parts[k].table.decay_listed else 0.0
 
     def run(self, scalars, decay=0.0, uint32_t key=0):
         """Apply the rule to all bound gradients, in one sweep.
@@ -653,7 +611,7 @@ cdef class Plan:
         self.read_rates(decay)
         for k in range(self.n_parts):
             self.parts[k].table.key = self.parts[k].rounding_key ^ key
-        if self.n_ledgers and self.any_to_open():
+        if self.ledgers.choose(self.waits, self.rates_or_null()):
             self.read_constants()
         elif (
             self.n_sparse == 0 and self.n_dense < KEEP_GIL
@@ -668,29 +626,16 @@ cdef class Plan:
         if not enough:
             raise MemoryError("no memory to sort the indices of sparse gradients")
 
-    cdef bint any_to_open(self) noexcept:
-        cdef Py_ssize_t i, k
-        cdef Part* part
-        cdef bint found = False
-        for i in range(self.n_ledgers):
-            k = self.ledgers[i]
-            part = &self.parts[k]
-            part.open = part.deferred.pending() or (
-                part.sparse and (self.waits or self.waiting_rate(k) != 0)
-            )
-            part.table.deferred = part.deferred if part.open else NULL
-            found = found or part.open
-        return found
-
     cdef int read_constants(self) except -1:
         """Find out whether the numbers by which slots shrink are still the same."""
-        cdef Py_ssize_t i, k
+        cdef size_t i
+        cdef Py_ssize_t k
         cdef const double* scalars
         cdef Constants constants
-        for i in range(self.n_ledgers):
-            k = self.ledgers[i]
-            if not self.parts[k].sparse or not self.parts[k].open:
+        for i in range(self.ledgers.size()):
+            if not self.ledgers.updates(i):
                 continue
+            k = self.ledgers.variable(i)
             scalars = self.scalars64 + k * self.scalar_stride
             constants = self.constants[k]
             if constants is None or not constants.decay.get().fits(scalars):
@@ -698,54 +643,16 @@ cdef class Plan:
                     self.rule.name.decode(), self.parts[k].table.type, scalars
                 )
                 self.constants[k] = constants
-                self.parts[k].decay = &constants.decay
+                self.ledgers.set_decay(i, &constants.decay)
         return 0
 
-    cdef bint open_ledgers(self, int threads) noexcept nogil:
-        """Begin a step of what is updated sparsely, make up for all of what is not."""
-        cdef Py_ssize_t i, k
-        cdef Part* part
-        for i in range(self.n_ledgers):
-            part = &self.parts[self.ledgers[i]]
-            if part.open:
-                part.deferred.lock()
-        for i in range(self.n_ledgers):
-            k = self.ledgers[i]
-            part = &self.parts[k]
-            if not part.open:
-                continue
-            if not part.sparse:
-                part.deferred.settle_all(<parallel_fn>parallel_for, threads)
-                continue
-            if not part.deferred.begin(
-                part.decay[0], self.waiting_rate(k), <parallel_fn>parallel_for, threads
-            ):
-                return False
-        return True
-
-    cdef void close_ledgers(self, bint done, int threads) noexcept nogil:
-        """End the step, if it was done, and give up the mutexes."""
-        cdef Py_ssize_t i, k
-        cdef Part* part
-        for i in range(self.n_ledgers):
-            k = self.ledgers[i]
-            part = &self.parts[k]
-            if not part.open:
-                continue
-            if part.sparse and done:
-                part.deferred.end(
-                    part.decay[0].get().lr(self.scalars64 + k * self.scalar_stride),
-                    self.waiting_rate(k), <parallel_fn>parallel_for, threads,
-                )
-            elif part.sparse:
-                part.deferred.abort()
-            part.deferred.unlock()
-
     cdef StepScalars scalars(self) noexcept nogil:
-        cdef const double* rates = NULL
-        if self.decays:
-            rates = self.rates
-        return StepScalars(self.scalars32, self.scalars64, self.scalar_stride, rates)
+        return StepScalars(
+            self.scalars32, self.scalars64, self.scalar_stride, self.rates_or_null()
+        )
+
+    cdef const double* rates_or_null(self) noexcept nogil:
+        return self.rates if self.decays else NULL
 
     cdef const void* scalars_of(self, Py_ssize_t k) noexcept nogil:
         if self.parts[k].table.type == 0:
@@ -754,11 +661,17 @@ cdef class Plan:
 
     cdef bint sweep(self) noexcept nogil:
         cdef int threads = num_threads()
+        cdef const double* rates = self.rates_or_null()
         cdef bint done
-        if self.n_ledgers == 0:
+        if self.ledgers.size() == 0:
             return self.sweep_parts(threads)
-        done = self.open_ledgers(threads) and self.sweep_parts(threads)
-        self.close_ledgers(done, threads)
+        done = (
+            self.ledgers.begin(rates, <parallel_fn>parallel_for, threads)
+            and self.sweep_parts(threads)
+        )
+        self.ledgers.end(
+            done, self.scalars64, self.scalar_stride, rates, <parallel_fn>parallel_for, threads
+        )
         return done
 
     cdef bint sweep_parts(self, int threads) noexcept nogil:
