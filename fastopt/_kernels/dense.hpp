@@ -45,6 +45,8 @@ class DenseUpdate {
   static constexpr std::int64_t kChunk = 1 << 14;      // elements of a task
   static constexpr std::int64_t kAlone = 1 << 16;      // elements below which the caller works alone
   static constexpr std::int64_t kBlock = 1 << 11;      // elements of weights at work in the first cache
+  // Elements that decay at once. Few: while they do, all that the rule reads is being fetched as well.
+  static constexpr std::int64_t kDecaying = 1 << 8;
 
   // Segments that a variable of n elements may need: those of whole rows may be half a chunk.
   static std::int64_t segments_of(std::int64_t n) noexcept { return 2 + 2 * (n / kChunk); }
@@ -119,8 +121,9 @@ class DenseUpdate {
       return;
     }
     float copy[kBlock];
-    for (; lo < hi; lo += kBlock) {
-      const std::int64_t n = std::min(kBlock, hi - lo);
+    const std::int64_t step = table.half == nullptr ? kDecaying : kBlock;
+    for (; lo < hi; lo += step) {
+      const std::int64_t n = std::min(step, hi - lo);
       void* weights = table.open(functions_, lo, n, rate, copy);
       run_rule(k, lo, n, weights);
       table.close(functions_, lo, n, weights);
