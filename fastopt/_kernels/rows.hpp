@@ -141,8 +141,9 @@ class FirstBad {
 };
 
 // Look-ups whose result is larger than this many bytes are written around the caches: it would
-// push out everything else, and each line would be read before it is written.
-constexpr std::int64_t kStreamBytes = std::int64_t{8} << 20;
+// push out everything else, and each line would be read before it is written. Smaller ones are not,
+// since a model reads its look-ups at once.
+constexpr std::int64_t kStreamBytes = std::int64_t{24} << 20;
 
 struct Gather {
   gather_job job;
