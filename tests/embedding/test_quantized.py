@@ -237,7 +237,7 @@ def test_bags_are_summed_in_order() -> None:
 def test_large_results(width: int) -> None:
     """They are written around the caches where they consist of whole cache lines."""
     quantized = fo.quantize_table(numbers((300, width)))
-    ids = np.random.default_rng(15).integers(0, 300, 9_000_000 // width // 4 + 5)
+    ids = np.random.default_rng(15).integers(0, 300, 26_000_000 // width // 4 + 5)
     with fo.num_threads(2):
         same(fo.embedding_lookup(quantized, ids), quantized.dequantize()[ids])
 

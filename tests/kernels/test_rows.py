@@ -113,7 +113,7 @@ def test_pooled_gather_in_another_order(dtype: Any) -> None:
 def test_gather_of_large_results(start: int, width: int) -> None:
     """Large results are written around the caches where they consist of whole cache lines."""
     rng = np.random.default_rng(15)
-    table, n = rng.normal(size=(300, width)).astype(np.float32), 9_000_000 // width // 4 + 5
+    table, n = rng.normal(size=(300, width)).astype(np.float32), 26_000_000 // width // 4 + 5
     ids = rng.integers(0, 300, n)
     memory = np.zeros(4 * n * width + 256, np.uint8)
     start += -memory.ctypes.data % 64
