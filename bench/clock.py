@@ -22,13 +22,19 @@ class Clock:
     contestant : Contestant
     now : callable
         The clock, in seconds.
+    warm : float
+        Seconds of steps that aren't timed at the start of a turn.
     """
 
     def __init__(
-        self, contestant: Contestant, now: Callable[[], float] = time.perf_counter
+        self,
+        contestant: Contestant,
+        now: Callable[[], float] = time.perf_counter,
+        warm: float = 0.0,
     ) -> None:
         self._contestant = contestant
         self._now = now
+        self._warm = warm
         self._group = 1
         self._slow = False
 
@@ -49,8 +55,11 @@ class Clock:
 
     def turn(self, seconds: float) -> list[float]:
         """Return seconds a step, one number for each step (or group of short ones) of a turn."""
+        start = self._now()
         if not self._slow:
             self._once()  # caches and sleeping threads after the others' turns
+            while self._now() < start + self._warm:
+                self._once()
         times = []
         end = self._now() + seconds
         while not times or self._now() < end:

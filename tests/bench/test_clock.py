@@ -44,6 +44,21 @@ def test_a_turn_begins_with_a_step_that_is_not_timed_unless_steps_are_slow():
     assert clock.turn(0.0) == [2.0]
 
 
+def test_a_turn_of_several_threads_begins_with_steps_that_are_not_timed():
+    time = Time()
+    done = []
+
+    def step():
+        done.append(time.now)
+        time.pass_by(0.125)
+
+    clock = Clock(Contestant(step), time, warm=1.0)
+    clock.warm_up()
+    before = len(done)
+    assert clock.turn(0.25) == [0.125] * 2
+    assert len(done) - before == 8 + 2
+
+
 def test_short_steps_are_timed_in_groups():
     time = Time()
     calls = []
