@@ -20,7 +20,7 @@ TELLING = {  # what README shows, and what it calls it
     "sparse/adam/*": "Adam on sparse gradients, all rows",
     "sparse/ftrl/*": "sparse FTRL",
     "lookups/gather/*": "look-ups",
-    "lookups/pooled_update/*": "pooled look-ups with their Adagrad step",
+    "lookups/pooled_update/*": "pooled look-ups with update",
     "end_to_end/clicks/*": "click model, end to end",
     "end_to_end/linear/*": "logistic regression on sparse rows",
     "end_to_end/factorisation/*": "matrix factorisation",
