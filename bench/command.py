@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
     add("--asides", action="store_true", help="measure what the docs say beside the table, and end")
     add("--quick", action="store_true", help="a few telling scenarios, in about two minutes")
     add("--threads", type=_numbers, default=[1, 2], metavar="N,N", help="default: 1,2")
-    add("--rounds", type=int, help="turns of each contestant (default: 7; quick: 3)")
+    add("--rounds", type=int, help="turns of each contestant (default: 5; quick: 3)")
     add("--seconds", type=float, default=0.05, help="least length of a turn (default: 0.05)")
     add("--peers", type=_peers, metavar="P,P", help=f"only these, of {', '.join(THEY)}")
     add("--python", action="append", default=[], metavar="PATH",
