@@ -11,6 +11,7 @@
 
 #include "pool.hpp"
 #include "table.h"
+#include "transpose.hpp"
 
 namespace fastopt {
 
@@ -112,14 +113,11 @@ class RowSet {
 template <class T>
 void sum_by_number(const std::int32_t* numbers, const std::int64_t* offsets, std::int64_t n_bags,
                    const T* coefficients, const T* g, T* sums, std::int64_t n_unique) noexcept {
-  std::memset(sums, 0, static_cast<std::size_t>(n_unique) * sizeof(T));
-  for (std::int64_t b = 0; b < n_bags; ++b) {
-    const T mine = g[b];
-    for (std::int64_t k = offsets[b]; k < offsets[b + 1]; ++k) {
-      const T term = coefficients == nullptr ? mine : coefficients[k] * mine;
-      sums[numbers[k]] = sums[numbers[k]] + term;
-    }
-  }
+  Transpose<T> bags{};
+  bags.offsets = offsets;
+  bags.n_bags = n_bags;
+  bags.coefficients = coefficients;
+  bags.sum(reinterpret_cast<const std::uint32_t*>(numbers), g, sums, n_unique, 1);
 }
 
 }  // namespace fastopt

@@ -128,6 +128,7 @@ struct Transpose {
   // sums[number[k]] += coefficients[k] * g[b], over rows of `width` elements.
   void sum(const std::uint32_t* number, const T* g, T* sums, std::int64_t n_unique,
            std::int64_t width) const noexcept {
+    if (width == 1) return sum_singles(number, g, sums, n_unique);
     const Sum s{*this, number, g, sums, n_unique, width};
     std::int64_t column = s.template columns<128>(0);
     column = s.template columns<64>(column);
@@ -158,6 +159,19 @@ struct Transpose {
   }
 
  private:
+  // Sums of single elements are so close together that to fetch them costs more than to wait.
+  void sum_singles(const std::uint32_t* number, const T* g, T* sums,
+                   std::int64_t n_unique) const noexcept {
+    std::memset(sums, 0, static_cast<std::size_t>(n_unique) * sizeof(T));
+    for (std::int64_t b = 0; b < n_bags; ++b) {
+      const T mine = g[b];
+      for (std::int64_t k = offsets[b]; k < offsets[b + 1]; ++k) {
+        const T term = coefficients == nullptr ? mine : coefficients[k] * mine;
+        sums[number[k]] = sums[number[k]] + term;
+      }
+    }
+  }
+
   struct Sum {
     const Transpose& job;
     const std::uint32_t* number;
