@@ -22,7 +22,6 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
             int32_t window, int32_t reach, double centre, int n_moments, const double* values
         ) except +
         cbool fits(const double* scalars) noexcept
-        double lr(const double* scalars) noexcept
 
     cdef cppclass DecayPtr:
         const Decay* get() noexcept
@@ -43,11 +42,6 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
         cbool pending() noexcept
         const int32_t* last() noexcept
         int64_t made_up() noexcept
-        cbool begin(
-            const DecayPtr& decay, double rate, parallel_fn parallel, int threads
-        ) noexcept
-        void abort() noexcept
-        void end(double lr, double rate, parallel_fn parallel, int threads) noexcept
         void settle_all(parallel_fn parallel, int threads) noexcept
         void settle_rows(
             const void* ids, cbool wide, int64_t n, parallel_fn parallel, int threads

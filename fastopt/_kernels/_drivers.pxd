@@ -34,7 +34,6 @@ cdef extern from "sweep.hpp" namespace "fastopt" nogil:
     cdef cppclass SparseSweep:
         void reserve(size_t n) except +
         void clear() noexcept
-        size_t size() noexcept
         void add(
             SparseUpdate* update, const Table* table, const void* list, const void* indices,
             cbool indices64, int64_t n,

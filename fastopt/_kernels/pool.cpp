@@ -311,7 +311,6 @@ private:
     Forecast forecast_;
 };
 
-
 // Never destroyed: threads of the program may outlive the static objects.
 Pool& pool() {
     static Pool* const instance = [] {

@@ -370,13 +370,13 @@ class SparseUpdate {
   // are then updated as they are listed: to sort them would cost more than to find them. What has
   // duplicates is found out early.
   bool all_differ(const Table& table) noexcept {
+    if (grouper_->wide() ? ascend<std::uint64_t>() : ascend<std::uint32_t>()) return true;
     if (!make_marks(table)) return false;
     return grouper_->wide() ? all_differ<std::uint64_t>() : all_differ<std::uint32_t>();
   }
   template <class Word>
   bool all_differ() const noexcept {
     const Word* rows = grouper_->rows<Word>();
-    if (ascend(rows)) return true;
     std::int64_t k = 0;
     while (k < grouper_->size() && mark(rows[k])) ++k;
     for (std::int64_t j = 0; j < k; ++j) unmark(rows[j]);
@@ -385,7 +385,8 @@ class SparseUpdate {
 
   // Whether each row comes before the next one; by blocks, to find out early that it is not so.
   template <class Word>
-  bool ascend(const Word* rows) const noexcept {
+  bool ascend() const noexcept {
+    const Word* rows = grouper_->rows<Word>();
     const std::int64_t n = grouper_->size();
     unsigned falls = 0;
     for (std::int64_t k = 1, end; k < n && falls == 0; k = end) {

@@ -22,7 +22,6 @@ class SparseSweep {
     starts_.reserve(n + 1);
   }
   void clear() noexcept { parts_.clear(); }
-  std::size_t size() const noexcept { return parts_.size(); }
 
   // Look-ups of the same `list` are the same.
   void add(SparseUpdate* update, const Table* table, const void* list, const void* indices,
