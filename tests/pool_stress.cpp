@@ -95,24 +95,37 @@ void threads_are_capped() {
 }
 
 struct Order {
-    std::atomic<std::ptrdiff_t> highest{-1};
-    std::atomic<int> early{0};
+    std::thread::id caller = std::this_thread::get_id();
+    std::vector<std::ptrdiff_t> by_caller, by_helper;
 };
 
 void note_order(void* context, std::ptrdiff_t task) {
-    // Handed out in order: when a task starts, all but the few that other threads hold have been.
     auto* order = static_cast<Order*>(context);
-    std::ptrdiff_t highest = order->highest.load();
-    while (highest < task && !order->highest.compare_exchange_weak(highest, task)) {
-    }
-    if (task > highest + 4) ++order->early;
+    const bool own = std::this_thread::get_id() == order->caller;
+    (own ? order->by_caller : order->by_helper).push_back(task);
+    for (int i = 0; i < 50; ++i) std::this_thread::yield();
 }
 
-void tasks_go_out_in_order() {
-    set_num_threads(4);
-    Order order;
-    parallel_for(note_order, &order, 5000, 4);
-    CHECK(order.early == 0);
+// Whether the tasks ascend from `first` to `last`, and go on downwards from `far`.
+bool ascend_and_then_help(const std::vector<std::ptrdiff_t>& tasks, std::ptrdiff_t first,
+                          std::ptrdiff_t last, std::ptrdiff_t far) {
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+        const auto done = static_cast<std::ptrdiff_t>(i);
+        const std::ptrdiff_t beyond = done - (last - first + 1);
+        if (tasks[i] != (beyond < 0 ? first + done : far - beyond)) return false;
+    }
+    return true;
+}
+
+void each_thread_keeps_to_its_share() {
+    set_num_threads(2);
+    for (int round = 0; round < 50; ++round) {
+        Order order;
+        parallel_for(note_order, &order, 101, 2);
+        CHECK(order.by_caller.size() + order.by_helper.size() == 101);
+        CHECK(ascend_and_then_help(order.by_caller, 0, 49, 100));
+        CHECK(ascend_and_then_help(order.by_helper, 50, 100, 49));
+    }
 }
 
 struct Nest {
@@ -267,7 +280,7 @@ int main() {
     }
     every_task_runs_once();
     threads_are_capped();
-    tasks_go_out_in_order();
+    each_thread_keeps_to_its_share();
     nested_calls_stay_in_their_thread();
     many_callers_at_once();
     signals_go_to_the_program();

@@ -6,6 +6,10 @@
 // that comes late finds no task and touches nothing. The other fields of the region are plain:
 // they change only while the word says "no tasks, no helpers".
 //
+// The caller takes the first tasks and the helpers the others, each in ascending order. Whoever
+// has done its own goes on from the far end of what the others have. So in step after step each
+// finds in the cache of its own core what it left there, and memory is read in streams.
+//
 // The pool serves one region at a time. A thread that finds it busy (a second caller, or a task
 // that itself calls parallel_for) does its work alone.
 //
@@ -129,13 +133,16 @@ public:
         fn_ = fn;
         context_ = context;
         n_tasks_ = n_tasks;
+        split_ = n_tasks / (helpers + 1);
+        helped_.store(0, std::memory_order_relaxed);
         // Sequentially consistent, like all operations by which one side announces and then looks
         // whether the other side sleeps: one of the two always sees the other.
         word_.store(static_cast<Word>(n_tasks) << kTaskShift |
                     static_cast<Word>(helpers) << kAllowedShift);
         if (helpers != 0) wake(static_cast<int>(std::min<std::ptrdiff_t>(helpers, n_tasks - 1)));
-        std::ptrdiff_t task;
-        while (take(task)) fn(context, task);
+        for (std::ptrdiff_t done = 0; take(); ++done) {
+            fn(context, done < split_ ? done : n_tasks - 1 - (done - split_));
+        }
         wait_for_helpers();
         forecast_.end();
     }
@@ -169,27 +176,32 @@ public:
 private:
     bool acquire_past_forks() { return !busy_.exchange(true, std::memory_order_acquire); }
 
-    // Takes a task for a thread that takes part already.
-    bool take(std::ptrdiff_t& task) {
+    // Claims one of the tasks for a thread that takes part already; which one, its side says.
+    bool take() {
         Word word = word_.load(std::memory_order_relaxed);
         do {
             if (tasks_left(word) == 0) return false;
         } while (!word_.compare_exchange_weak(word, word - kOneTask, std::memory_order_acq_rel,
                                               std::memory_order_relaxed));
-        task = n_tasks_ - static_cast<std::ptrdiff_t>(tasks_left(word));
         return true;
     }
 
-    // Makes this worker a helper with a first task, if the region at work wants one.
-    bool join(std::ptrdiff_t& task) {
+    // Makes this worker a helper and claims its first task, if the region at work wants one.
+    bool join() {
         Word word = word_.load(std::memory_order_relaxed);
         do {
             if (!wants_helper(word)) return false;
         } while (!word_.compare_exchange_weak(word, word - kOneTask + kOneHelper,
                                               std::memory_order_acq_rel,
                                               std::memory_order_relaxed));
-        task = n_tasks_ - static_cast<std::ptrdiff_t>(tasks_left(word));
         return true;
+    }
+
+    // The task that a helper has claimed. No other has it, for all claims together are no more than
+    // there are tasks.
+    std::ptrdiff_t claimed() {
+        const std::ptrdiff_t done = helped_.fetch_add(1, std::memory_order_relaxed);
+        return done < n_tasks_ - split_ ? split_ + done : n_tasks_ - 1 - done;
     }
 
     // From here on the caller may return: nothing of the region is touched any more.
@@ -226,13 +238,12 @@ private:
             return wants_helper(word_.load()) || stop_.load(std::memory_order_acquire);
         };
         while (!stop_.load(std::memory_order_acquire)) {
-            std::ptrdiff_t task;
-            if (join(task)) {
+            if (join()) {
                 const task_fn fn = fn_;
                 void* const context = context_;
                 do {
-                    fn(context, task);
-                } while (take(task));
+                    fn(context, claimed());
+                } while (take());
                 leave();
             }
             if (polls_.load(std::memory_order_relaxed) && poll(called, longest_poll())) continue;
@@ -302,6 +313,8 @@ private:
     task_fn fn_ = nullptr;
     void* context_ = nullptr;
     std::ptrdiff_t n_tasks_ = 0;
+    std::ptrdiff_t split_ = 0;               // the tasks from here on are the helpers'
+    std::atomic<std::ptrdiff_t> helped_{0};  // claimed by helpers
 
     // Touched only by the thread that has acquired the pool.
     std::thread workers_[kMaxThreads];

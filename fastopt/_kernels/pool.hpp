@@ -19,8 +19,8 @@ constexpr int kMaxThreads = 1024;
 constexpr int kMaxSpin = 1000000;
 
 // Calls fn(context, task) once for each task in [0, n_tasks), and returns when all have returned.
-// Tasks are handed out in ascending order to at most min(max_threads, num_threads()) threads, of
-// which the caller is one. What the caller wrote before is visible to the tasks, and what they
+// At most min(max_threads, num_threads()) threads take part, of which the caller is one. It begins
+// with the first task, and they in the middle: neighbouring tasks tend to the same thread. What the caller wrote before is visible to the tasks, and what they
 // wrote is visible to the caller afterwards. Never fails: without workers the caller does all.
 void parallel_for(task_fn fn, void* context, std::ptrdiff_t n_tasks, int max_threads) noexcept;
 
