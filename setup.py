@@ -107,6 +107,24 @@ def render_runs() -> None:
         )
 
 
+def includes(path: Path, found: set[Path] | None = None) -> set[Path]:
+    """Find what a source of a kernel includes or cimports, what that includes, and so on.
+
+    Cython follows what a ``.pxd`` names, but not what a header includes.
+    """
+    found = set() if found is None else found
+    text = path.read_text()
+    names = re.findall(r'(?:#include |cdef extern from )"([\w.]+)"', text)
+    modules = re.findall(r"(?m)^(?:from \.(\w+) )?cimport ", text)
+    parts = [f"{name}.pxd" for name in (path.stem, *modules) if path.suffix in (".pyx", ".pxd")]
+    for name in (*names, *parts, *re.findall(r'(?m)^include "([\w.]+)"', text)):
+        other = ROOT / KERNELS / name
+        if other.exists() and other not in found and other != path:
+            found.add(other)
+            includes(other, found)
+    return found
+
+
 def extensions() -> list[Extension]:
     """List one extension per ``.pyx``; the run modules with the flags of their level."""
     result = []
@@ -119,10 +137,7 @@ def extensions() -> list[Extension]:
         sources = [str(KERNELS / path.name)]
         if name == "_pool":
             sources.append(str(KERNELS / "pool.cpp"))
-        headers = [p for pattern in ("*.h", "*.hpp") for p in (ROOT / KERNELS).glob(pattern)]
-        depends = sorted(str(KERNELS / p.name) for p in headers)
-        if name.startswith("_run_"):
-            depends.append(str(KERNELS / "run.pxi"))
+        depends = sorted(str(KERNELS / source.name) for source in includes(path))
         flags = [*COMMON, *LEVELS[level]] + (["-std=c++17", "-pthread"] if cplusplus else [])
         result.append(
             Extension(
