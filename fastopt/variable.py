@@ -185,6 +185,11 @@ class Variable(Differentiable):
         ledger.settle_rows(ids)
         return self._storage
 
+    def _at_hand(self) -> Array | None:
+        """Return the storage if it is the current value in all rows, else None."""
+        ledger = self._ledger
+        return self._storage if ledger is None or not ledger.pending else None
+
     @property
     def value(self) -> Array:
         """The value as a read-only view, which follows the variable.

@@ -7,6 +7,7 @@ are shapes and row numbers, so that nothing is read or written out of bounds.
 """
 
 from libc.stdint cimport int64_t
+from libc.string cimport memcpy
 from libcpp cimport bool as cbool
 
 import numpy as np
@@ -32,6 +33,9 @@ cdef extern from "dots.hpp" namespace "fastopt" nogil:
         cbool others_wide, int64_t n, int64_t per_row, void* out, const run_table* functions,
         parallel_fn parallel, int threads,
     ) noexcept
+
+cdef enum:
+    KEEP_GIL = 1 << 12      # products that are made sooner than another thread wakes up
 
 
 cdef int check(object array, str name) except -1:
@@ -116,3 +120,103 @@ def row_dots(first, ids, second, others, out):
         raise IndexError(
             f"others[{bad.other}] is {others[bad.other]}, out of range for {second.shape[0]} rows"
         )
+
+
+cdef bint is_table(object array) noexcept:
+    return (
+        type(array) is np.ndarray
+        and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
+        and cnp.PyArray_TYPE(<cnp.ndarray>array) in (cnp.NPY_FLOAT, cnp.NPY_DOUBLE)
+        and cnp.PyArray_NDIM(<cnp.ndarray>array) > 0
+    )
+
+
+cdef bint are_ids(object array) noexcept:
+    return (
+        type(array) is np.ndarray
+        and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
+        and cnp.PyArray_TYPE(<cnp.ndarray>array) in (cnp.NPY_INT32, cnp.NPY_INT64)
+    )
+
+
+cdef bint begins_as(cnp.ndarray long, cnp.ndarray short, int first, int end) noexcept:
+    cdef int d
+    if cnp.PyArray_NDIM(long) < end or cnp.PyArray_NDIM(short) < end:
+        return False
+    for d in range(first, end):
+        if cnp.PyArray_DIM(long, d) != cnp.PyArray_DIM(short, d):
+            return False
+    return True
+
+
+cdef cnp.ndarray flat_copy(cnp.ndarray ids):
+    cdef cnp.npy_intp n = cnp.PyArray_SIZE(ids)
+    cdef cnp.ndarray copy = cnp.PyArray_SimpleNew(1, &n, cnp.PyArray_TYPE(ids))
+    memcpy(cnp.PyArray_DATA(copy), cnp.PyArray_DATA(ids), n * cnp.PyArray_ITEMSIZE(ids))
+    return copy
+
+
+def pair_dots(first, ids, second, others):
+    """Multiply rows of two tables, if all is as it mostly is.
+
+    Parameters
+    ----------
+    first : ndarray, shape (R, ...), float32 or float64
+        A table.
+    ids : ndarray, int32 or int64
+        Row numbers, of any shape.
+    second : ndarray, shape (S, ...)
+        A table of the dtype of `first`, with rows of the same shape.
+    others : ndarray, shape ``ids.shape + (...)``, int32 or int64
+        Row numbers, k for each of `ids`.
+
+    Returns
+    -------
+    tuple of ndarray, or None
+        The products, of the shape of `others`; copies of `ids` and `others` with one axis; where
+        the others of each id start, int64. None if an argument is anything else, there is nothing
+        to multiply, or a row number is out of range.
+    """
+    if not (is_table(first) and is_table(second) and are_ids(ids) and are_ids(others)):
+        return None
+    cdef cnp.ndarray a = first, b = second
+    cdef int ndim = cnp.PyArray_NDIM(a), type_num = cnp.PyArray_TYPE(a)
+    if cnp.PyArray_NDIM(b) != ndim or not begins_as(b, a, 1, ndim):
+        return None
+    if cnp.PyArray_TYPE(b) != type_num or not begins_as(others, ids, 0, ids.ndim):
+        return None
+    cdef int64_t n = cnp.PyArray_SIZE(<cnp.ndarray>ids), total = cnp.PyArray_SIZE(others)
+    if n == 0 or total == 0:
+        return None
+    cdef int64_t first_rows = cnp.PyArray_DIM(a, 0), second_rows = cnp.PyArray_DIM(b, 0)
+    if first_rows == 0 or second_rows == 0:
+        return None
+    cdef int64_t width = cnp.PyArray_SIZE(a) // first_rows, per_row = total // n, k
+    cdef cnp.ndarray i = flat_copy(ids), j = flat_copy(others)
+    cdef cnp.ndarray out = cnp.PyArray_SimpleNew(
+        cnp.PyArray_NDIM(<cnp.ndarray>others), cnp.PyArray_DIMS(<cnp.ndarray>others), type_num
+    )
+    cdef int type_ = 0 if type_num == cnp.NPY_FLOAT else 1, threads = num_threads()
+    cdef cbool ids_wide = cnp.PyArray_ITEMSIZE(i) == 8, others_wide = cnp.PyArray_ITEMSIZE(j) == 8
+    cdef BadPair bad
+    if total * width <= KEEP_GIL:
+        bad = c_row_dots(
+            cnp.PyArray_DATA(a), first_rows, cnp.PyArray_DATA(b), second_rows, width, type_,
+            cnp.PyArray_DATA(i), ids_wide, cnp.PyArray_DATA(j), others_wide, n, per_row,
+            cnp.PyArray_DATA(out), functions(), <parallel_fn>parallel_for, threads,
+        )
+    else:
+        with nogil:
+            bad = c_row_dots(
+                cnp.PyArray_DATA(a), first_rows, cnp.PyArray_DATA(b), second_rows, width, type_,
+                cnp.PyArray_DATA(i), ids_wide, cnp.PyArray_DATA(j), others_wide, n, per_row,
+                cnp.PyArray_DATA(out), functions(), <parallel_fn>parallel_for, threads,
+            )
+    if bad.id >= 0 or bad.other >= 0:
+        return None
+    cdef cnp.npy_intp n_starts = n + 1
+    cdef cnp.ndarray starts = cnp.PyArray_SimpleNew(1, &n_starts, cnp.NPY_INT64)
+    cdef int64_t* start = <int64_t*>cnp.PyArray_DATA(starts)
+    for k in range(n + 1):
+        start[k] = k * per_row
+    return out, i, j, starts

@@ -6,7 +6,12 @@ def sum_by_row(
     ids: np.ndarray,
     coefficients: np.ndarray | None,
     n_rows: int,
+    bags: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None: ...
 def checked_bags(
-    g: np.ndarray, offsets: np.ndarray, n: int, coefficients: np.ndarray | None
+    g: np.ndarray,
+    offsets: np.ndarray,
+    n: int,
+    coefficients: np.ndarray | None,
+    n_bags: int = -1,
 ) -> np.ndarray: ...

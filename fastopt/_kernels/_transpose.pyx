@@ -26,6 +26,7 @@ cdef extern from "transpose.hpp" namespace "fastopt" nogil:
     cdef cppclass Transpose[T]:
         const int64_t* offsets
         int64_t n_bags
+        const int32_t* own
         const void* ids
         cbool wide
         const T* coefficients
@@ -41,6 +42,9 @@ cdef extern from "transpose.hpp" namespace "fastopt" nogil:
         void turn(
             const uint32_t* number, int64_t n_unique, int64_t* starts, int32_t* bags, T* turned
         ) noexcept
+
+cdef enum:
+    KEEP_GIL = 1 << 13      # look-ups that are numbered sooner than another thread wakes up
 
 ctypedef fused element:
     float
@@ -60,10 +64,11 @@ cdef int check(object array, str name, object dtype, int ndim) except -1:
 
 cdef object summed(
     element zero, cnp.ndarray g, cnp.ndarray offsets, cnp.ndarray ids, object coefficients,
-    int64_t n_rows,
+    int64_t n_rows, object own,
 ):
     cdef Transpose[element] job
-    cdef int64_t n = cnp.PyArray_DIM(ids, 0), n_bags = cnp.PyArray_DIM(g, 0), n_unique, width = 1
+    cdef int64_t n = cnp.PyArray_DIM(ids, 0), n_bags = cnp.PyArray_DIM(offsets, 0) - 1
+    cdef int64_t n_unique, width = 1
     cdef cnp.ndarray numbers, rows, sums, starts, bags
     cdef uint32_t* map
     cdef uint32_t base = 0
@@ -81,17 +86,26 @@ cdef object summed(
     unique = <int64_t*>cnp.PyArray_DATA(rows)
     job.offsets = <const int64_t*>cnp.PyArray_DATA(offsets)
     job.n_bags = n_bags
+    job.own = NULL
+    if own is not None:
+        job.own = <const int32_t*>cnp.PyArray_DATA(<cnp.ndarray>own)
     job.ids = cnp.PyArray_DATA(ids)
     job.wide = cnp.PyArray_ITEMSIZE(ids) == 8
     job.coefficients = NULL
     if coefficients is not None:
         job.coefficients = <const element*>cnp.PyArray_DATA(<cnp.ndarray>coefficients)
     job.n_rows = n_rows
-    with nogil:
+    if n <= KEEP_GIL:
         map = row_map.take(n_rows, n, &base)
         if map != NULL:
             n_unique = job.number(map, base, number, unique, n)
             row_map.give_back()
+    else:
+        with nogil:
+            map = row_map.take(n_rows, n, &base)
+            if map != NULL:
+                n_unique = job.number(map, base, number, unique, n)
+                row_map.give_back()
     if map == NULL:
         return None
     if n_unique < 0:
@@ -123,7 +137,7 @@ cdef object summed(
     return total, found
 
 
-def checked_bags(g, offsets, int64_t n, coefficients):
+def checked_bags(g, offsets, int64_t n, coefficients, Py_ssize_t n_bags=-1):
     """Return a copy of offsets that may be trusted: what walks them would write anywhere else.
 
     Parameters
@@ -134,6 +148,8 @@ def checked_bags(g, offsets, int64_t n, coefficients):
         The number of look-ups.
     coefficients : ndarray, shape (n,), or None
         Of the dtype of ``g``.
+    n_bags : int, optional
+        The number of bags, if it is not that of rows of ``g``.
 
     Raises
     ------
@@ -144,20 +160,49 @@ def checked_bags(g, offsets, int64_t n, coefficients):
         raise TypeError("g must be an array of float32 or float64, with an axis of bags")
     check(g, "g", g.dtype, 0)
     check(offsets, "offsets", np.dtype(np.int64), 1)
-    offsets = offsets.copy()
-    if (
-        offsets.shape[0] != g.shape[0] + 1 or offsets[0] != 0 or offsets[-1] != n
-        or (offsets[1:] < offsets[:-1]).any()
-    ):
-        raise ValueError(f"offsets must rise from 0 to {n} over {g.shape[0]} bags")
+    cdef Py_ssize_t k
+    cdef const int64_t* given = <const int64_t*>cnp.PyArray_DATA(<cnp.ndarray>offsets)
+    if n_bags < 0:
+        n_bags = g.shape[0]
+    cdef cnp.ndarray kept = empty((n_bags + 1,), np.dtype(np.int64))
+    cdef int64_t* start = <int64_t*>cnp.PyArray_DATA(kept)
+    cdef bint rises = offsets.shape[0] == n_bags + 1
+    if rises:
+        for k in range(n_bags + 1):
+            start[k] = given[k]
+        for k in range(n_bags):
+            rises &= start[k] <= start[k + 1]
+    if not rises or start[0] != 0 or start[n_bags] != n:
+        raise ValueError(f"offsets must rise from 0 to {n} over {n_bags} bags")
     if coefficients is not None:
         check(coefficients, "coefficients", g.dtype, 1)
         if coefficients.shape[0] != n:
             raise ValueError(f"{coefficients.shape[0]} coefficients do not fit {n} ids")
-    return offsets
+    return kept
 
 
-def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows):
+cdef cnp.ndarray checked_rows(object bags, int64_t n_rows):
+    """Return a copy of row numbers that may be trusted, as int32."""
+    if not isinstance(bags, np.ndarray) or bags.dtype not in (np.int32, np.int64):
+        raise TypeError("bags must be an array of int32 or int64")
+    check(bags, "bags", bags.dtype, 1)
+    cdef Py_ssize_t k, n = bags.shape[0], bad = -1
+    cdef cnp.ndarray kept = empty((n,), np.dtype(np.int32))
+    cdef int32_t* row = <int32_t*>cnp.PyArray_DATA(kept)
+    cdef const void* given = cnp.PyArray_DATA(<cnp.ndarray>bags)
+    cdef bint wide = bags.dtype.itemsize == 8
+    cdef int64_t x
+    for k in range(n):
+        x = (<const int64_t*>given)[k] if wide else (<const int32_t*>given)[k]
+        row[k] = <int32_t>x
+        if not 0 <= x < n_rows and bad < 0:
+            bad = k
+    if bad >= 0:
+        raise IndexError(f"bags[{bad}] is {bags[bad]}, out of range for {n_rows} rows of g")
+    return kept
+
+
+def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows, bags=None):
     """Return what each row gets: the sum of ``coefficients[k] * g[b]`` over its look-ups.
 
     Parameters
@@ -172,6 +217,8 @@ def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows):
         A factor for each look-up, of the dtype of ``g``.
     n_rows : int
         Number of rows of the table.
+    bags : ndarray, shape (n_bags,), int32 or int64, optional
+        Which row of ``g`` the rows of each bag get, if it is not that of the bag's number.
 
     Returns
     -------
@@ -183,17 +230,22 @@ def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows):
     Raises
     ------
     IndexError
-        If an id is outside ``[0, n_rows)``.
+        If an id is outside ``[0, n_rows)``, or one of ``bags`` is no row of ``g``.
     """
     if not isinstance(ids, np.ndarray) or ids.dtype not in (np.int32, np.int64):
         raise TypeError("ids must be an array of int32 or int64")
     check(ids, "ids", ids.dtype, 1)
     n = ids.shape[0]
-    offsets = checked_bags(g, offsets, n, coefficients)
     if n_rows < 0:
         raise ValueError(f"n_rows must not be negative, not {n_rows}")
+    if bags is None:
+        offsets = checked_bags(g, offsets, n, coefficients)
+    else:
+        offsets = checked_bags(g, offsets, n, coefficients, len(bags))
     if n >= 2**32 - 1 or g.shape[0] >= 2**31:
         return None
+    if bags is not None:
+        bags = checked_rows(bags, g.shape[0])
     if g.dtype == np.float32:
-        return summed[float](0, g, offsets, ids, coefficients, n_rows)
-    return summed[double](0, g, offsets, ids, coefficients, n_rows)
+        return summed[float](0, g, offsets, ids, coefficients, n_rows, bags)
+    return summed[double](0, g, offsets, ids, coefficients, n_rows, bags)

@@ -75,11 +75,12 @@ class RowMap {
 };
 
 // What is looked up: ids[offsets[b]:offsets[b + 1]] are those of bag b, each with a coefficient of
-// type T, or 1 without any.
+// type T, or 1 without any. They get row own[b] of g, or row b without any.
 template <class T>
 struct Transpose {
   const std::int64_t* offsets;
   std::int64_t n_bags;
+  const std::int32_t* own;
   const void* ids;
   bool wide;
   const T* coefficients;
@@ -91,6 +92,7 @@ struct Transpose {
     return wide ? *(static_cast<const volatile std::int64_t*>(ids) + k)
                 : *(static_cast<const volatile std::int32_t*>(ids) + k);
   }
+  std::int64_t row_of(std::int64_t bag) const noexcept { return own == nullptr ? bag : own[bag]; }
   bool known(std::int64_t row) const noexcept {
     return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(n_rows);
   }
@@ -137,7 +139,7 @@ struct Transpose {
     s.template columns<sizeof(T)>(column);
   }
 
-  // The bags of row u, in order, are bags[starts[u]:starts[u + 1]], with their coefficients.
+  // What row u gets are rows bags[starts[u]:starts[u + 1]] of g, in order, with their coefficients.
   void turn(const std::uint32_t* number, std::int64_t n_unique, std::int64_t* starts,
             std::int32_t* bags, T* turned) const noexcept {
     std::memset(starts, 0, static_cast<std::size_t>(n_unique + 1) * sizeof(std::int64_t));
@@ -150,9 +152,10 @@ struct Transpose {
     }
     // Backwards, so that what counted down stands where its row starts.
     for (std::int64_t b = n_bags - 1; b >= 0; --b) {
+      const std::int32_t row = static_cast<std::int32_t>(row_of(b));
       for (std::int64_t k = offsets[b + 1] - 1; k >= offsets[b]; --k) {
         const std::int64_t to = --starts[number[k]];
-        bags[to] = static_cast<std::int32_t>(b);
+        bags[to] = row;
         if (coefficients != nullptr) turned[to] = coefficients[k];
       }
     }
@@ -164,7 +167,7 @@ struct Transpose {
                    std::int64_t n_unique) const noexcept {
     std::memset(sums, 0, static_cast<std::size_t>(n_unique) * sizeof(T));
     for (std::int64_t b = 0; b < n_bags; ++b) {
-      const T mine = g[b];
+      const T mine = g[row_of(b)];
       for (std::int64_t k = offsets[b]; k < offsets[b + 1]; ++k) {
         const T term = coefficients == nullptr ? mine : coefficients[k] * mine;
         sums[number[k]] = sums[number[k]] + term;
@@ -201,7 +204,7 @@ struct Transpose {
         for (int j = 0; j < n; ++j) row[j] = vector{};
       }
       for (std::int64_t b = 0; b < job.n_bags; ++b) {
-        const vector* from = reinterpret_cast<const vector*>(g + b * width + column);
+        const vector* from = reinterpret_cast<const vector*>(g + job.row_of(b) * width + column);
         vector mine[n];
         for (int j = 0; j < n; ++j) mine[j] = from[j];
         for (std::int64_t k = job.offsets[b]; k < job.offsets[b + 1]; ++k) {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fastopt._kernels._dots import row_dots
+from fastopt._kernels._dots import pair_dots, row_dots
 from fastopt._kernels._rows import pooled_gather
+from fastopt._kernels._transpose import sum_by_row
 from fastopt.embedding.lookup import embedding_lookup
 from fastopt.embedding.pooled_gradient import entries_gradient
 from fastopt.embedding.quantized import QuantizedTable
@@ -66,13 +66,17 @@ def embedding_dot(
     array([[1., 3.],
            [4., 7.]])
     """
+    what = "embedding_dot" if name is None else name
+    if type(params) is Variable and type(other_params) is Variable:
+        made = _of_variables(what, params, ids, other_params, other_ids)
+        if made is not None:
+            return made
     first, second = Tables(params, "mod"), Tables(other_params, "mod")
     if first.row_shape != second.row_shape:
         raise ValueError(
             f"the rows of {second.name_of(0)} must have the shape of those of {first.name_of(0)}: "
             f"{second.row_shape} and {first.row_shape}"
         )
-    what = "embedding_dot" if name is None else name
     flat, shape = as_ids(ids, f"ids of {what!r}")
     other_flat, other_shape = as_ids(other_ids, f"other_ids of {what!r}")
     if other_shape[: len(shape)] != shape:
@@ -94,15 +98,52 @@ def embedding_dot(
     out = out.reshape(other_shape)
     if not (first.is_differentiable or second.is_differentiable):
         return out
-    return record(
-        what,
-        out,
-        [
-            (tables[0], _first_gradient(tables, flat, other_flat)),
-            (tables[1], _second_gradient(tables, flat, other_flat)),
-        ],
-        reads=at_hand,
-    )
+    starts = np.arange(flat.size + 1) * (other_flat.size // max(1, flat.size))
+    return _recorded(what, out, tables, flat, other_flat, starts, at_hand)
+
+
+def _of_variables(
+    what: str, first: Variable, ids: Any, second: Variable, other_ids: Any
+) -> Any | None:
+    """Return the products in one go, or None: there is something to convert, or to complain of."""
+    rows, others = first._at_hand(), second._at_hand()
+    if rows is None or others is None:
+        return None
+    found = pair_dots(rows, ids, others, other_ids)
+    if found is None:
+        return None
+    return _recorded(what, found[0], [first, second], *found[1:], [rows, others])
+
+
+def _recorded(
+    what: str,
+    out: Array,
+    tables: list[Any],
+    ids: Array,
+    others: Array,
+    starts: Array,
+    at_hand: list[Array],
+) -> Any:
+    """Return the products as a tensor; the others of each id begin at `starts`."""
+
+    def first_vjp(g: Array) -> IndexedSlices:
+        shape = tables[0].shape
+        values = np.empty((ids.size, *shape[1:]), g.dtype)
+        weights = np.ascontiguousarray(g).reshape(-1)
+        pooled_gather(_values(tables[1], others), others, starts, weights, None, values)
+        return IndexedSlices._unchecked(values, ids, shape)
+
+    def second_vjp(g: Array) -> IndexedSlices:
+        shape = tables[1].shape
+        weights = np.ascontiguousarray(g).reshape(-1)
+        rows = _values(tables[0], ids)
+        summed = sum_by_row(rows, starts, others, weights, shape[0], ids)
+        if summed is None:  # another thread sums just now, or there are too many rows
+            bags = np.repeat(ids, np.diff(starts))
+            return entries_gradient(rows, bags, weights, others, shape)
+        return IndexedSlices._unchecked(*summed, shape)
+
+    return record(what, out, [(tables[0], first_vjp), (tables[1], second_vjp)], reads=at_hand)
 
 
 def _fits(array: Array) -> bool:
@@ -114,32 +155,6 @@ def _values(table: Any, ids: Array) -> Array:
     if isinstance(table, Variable):
         return table._read_at(ids)
     return table if isinstance(table, np.ndarray) else np.asarray(table._read())
-
-
-def _first_gradient(tables: list[Any], ids: Array, others: Array) -> Callable[[Array], Any]:
-    shape = tables[0].shape
-
-    def vjp(g: Array) -> IndexedSlices:
-        values = np.empty((ids.size, *shape[1:]), g.dtype)
-        starts = np.arange(ids.size + 1) * (others.size // max(1, ids.size))
-        weights = np.ascontiguousarray(g).reshape(-1)
-        pooled_gather(_values(tables[1], others), others, starts, weights, None, values)
-        return IndexedSlices._unchecked(values, ids, shape)
-
-    return vjp
-
-
-def _second_gradient(tables: list[Any], ids: Array, others: Array) -> Callable[[Array], Any]:
-    shape = tables[1].shape
-
-    def vjp(g: Array) -> IndexedSlices:
-        each = others.size // max(1, ids.size)
-        rows = ids if each == 1 else np.repeat(ids, each)
-        coefficients = np.ascontiguousarray(g).reshape(-1)
-        first = _values(tables[0], ids)
-        return entries_gradient(first, rows, coefficients, others, shape)
-
-    return vjp
 
 
 def _by_lookups(

@@ -5,6 +5,7 @@ import pytest
 
 import fastopt as fo
 from fastopt.autodiff import Tensor, eager_mode
+from fastopt.embedding import dot
 from tests.autodiff.check import check
 
 
@@ -171,3 +172,18 @@ def test_bad_tables():
         b = fo.Variable(normal(7, 5), name="other")
     with pytest.raises(ValueError, match=r"'other' .* of table 'table': \(5,\) and \(4,\)"):
         fo.embedding_dot(a, [0], b, [0])
+
+
+@pytest.mark.parametrize("per_id", [1, 6])
+def test_gradients_without_a_map_of_rows_have_the_same_bits(monkeypatch, per_id):
+    """Where another thread has the map, or the table too many rows, look-ups are sorted."""
+    rng = np.random.default_rng(3)
+    a, b = (fo.Variable(rng.normal(size=(50, 20)).astype(np.float32)) for _ in range(2))
+    ids, other_ids = rng.integers(0, 50, 300), rng.integers(0, 50, (300, per_id))
+    weights = rng.normal(size=other_ids.shape).astype(np.float32)
+    quick = fo.gradients(fo.embedding_dot(a, ids, b, other_ids), [a, b], weights)
+    monkeypatch.setattr(dot, "sum_by_row", lambda *_: None)
+    slow = fo.gradients(fo.embedding_dot(a, ids, b, other_ids), [a, b], weights)
+    for one, other in zip(quick, slow, strict=True):
+        np.testing.assert_array_equal(one.indices, other.indices)
+        np.testing.assert_array_equal(one.values, other.values)

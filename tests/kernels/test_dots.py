@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fastopt as fo
-from fastopt._kernels._dots import row_dots
+from fastopt._kernels._dots import pair_dots, row_dots
 
 
 def tables(width, dtype, rows=50, others=70):
@@ -88,3 +88,52 @@ def test_what_does_not_fit():
     out.flags.writeable = False
     with pytest.raises(ValueError, match="writable"):
         row_dots(first, ids, second, ids, out)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(0,), (1,), (40,), (20, 2), (900,)])
+@pytest.mark.parametrize("further", [(), (1,), (2, 3)])
+def test_pairs_are_the_products_and_copies_of_their_ids(dtype, shape, further):
+    first, second = tables(100, dtype)
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, 50, shape, dtype=np.int32)
+    others = rng.integers(0, 70, shape + further)
+    found = pair_dots(first, ids, second, others)
+    if ids.size == 0:
+        assert found is None
+        return
+    out, flat, other_flat, starts = found
+    right = np.empty(others.size, dtype)
+    row_dots(first, ids.ravel(), second, others.ravel(), right)
+    np.testing.assert_array_equal(out, right.reshape(others.shape))
+    for copy, given in ((flat, ids), (other_flat, others)):
+        np.testing.assert_array_equal(copy, given.ravel())
+        assert copy.dtype == given.dtype and not np.may_share_memory(copy, given)
+    np.testing.assert_array_equal(starts, np.arange(ids.size + 1) * (others.size // ids.size))
+
+
+def test_pairs_leave_what_is_unusual_to_others():
+    first, second = tables(4, np.float32)
+    ids = np.arange(4)
+    assert pair_dots(first, ids, second, ids) is not None
+    unusual = [
+        (first[:, ::2], ids, second[:, ::2], ids),
+        (first.tolist(), ids, second, ids),
+        (first.astype(np.float16), ids, second.astype(np.float16), ids),
+        (first, ids, second.astype(np.float64), ids),
+        (first, ids, tables(5, np.float32)[1], ids),
+        (first, ids, second[:, :, None], ids),
+        (first, ids.astype(np.uint64), second, ids),
+        (first, ids.tolist(), second, ids),
+        (first, ids, second, ids[:3]),
+        (first, ids, second, ids[::-1]),
+        (first, ids[:, None], second, ids),
+        (first, ids + 47, second, ids),
+        (first, ids, second, ids - 1),
+        (first[:0], ids, second, ids),
+        (first, ids, second, np.zeros((4, 0), np.int64)),
+        (first[0, 0, ...], ids, second, ids),
+        (first, ids, np.float32(1.0), ids),
+    ]
+    for arguments in unusual:
+        assert pair_dots(*arguments) is None

@@ -65,6 +65,35 @@ def test_rows_of_any_width(dtype: Any, width: int) -> None:
                 np.testing.assert_array_equal(array, right)
 
 
+@pytest.mark.parametrize("integer", [np.int32, np.int64])
+@pytest.mark.parametrize("width", [1, 5, 32, 60])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_of_bags_that_are_looked_up(integer: Any, width: int, weighted: bool) -> None:
+    rng = np.random.default_rng(width)
+    n_bags, n, n_rows = 150, 12_000, 400
+    offsets = np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n_bags - 1)]))
+    ids, bags = rng.integers(0, n_rows, n), rng.integers(0, 20, n_bags).astype(integer)
+    g = rng.normal(size=(20, width)).astype(np.float32)
+    coefficients = rng.normal(size=n).astype(np.float32) if weighted else None
+    found = sum_by_row(g, offsets, ids, coefficients, n_rows, bags)
+    wanted = sum_by_row(g[bags], offsets, ids, coefficients, n_rows)
+    assert found is not None and wanted is not None
+    for array, right in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(array, right)
+
+
+@pytest.mark.parametrize("bad", [-1, 2, 2**32])
+def test_bags_out_of_range(bad: int) -> None:
+    g, offsets, ids = np.ones(2, np.float32), np.array([0, 2, 3, 5]), np.zeros(5, np.int64)
+    with pytest.raises(IndexError, match=rf"bags\[1\] is {bad}, out of range for 2 rows of g"):
+        sum_by_row(g, offsets, ids, None, 7, np.array([0, bad, -5]))
+    with pytest.raises(ValueError, match="over 2 bags"):
+        sum_by_row(g, offsets, ids, None, 7, np.array([0, 1]))
+    for kind in (np.float64, np.uint8):
+        with pytest.raises(TypeError, match="bags must"):
+            sum_by_row(g, offsets, ids, None, 7, np.zeros(3, kind))
+
+
 @pytest.mark.parametrize("bad", [-1, 7, 2**40])
 def test_ids_out_of_range(bad: int) -> None:
     ids = np.array([1, 2, 2, bad, 3])
