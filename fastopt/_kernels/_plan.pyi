@@ -3,8 +3,9 @@ from typing import Any, Literal
 import numpy as np
 
 from ._deferred import Ledger
+from ._parts import Parts
 
-class Plan:
+class Plan(Parts):
     @property
     def rows_touched(self) -> int: ...
     @property

@@ -2,7 +2,7 @@
 # distutils: language = c++
 """The checked pointers of a list of variables under one rule, kept from step to step.
 
-The constructor checks what belongs to the variables: it is called once. ``bind`` checks what
+The constructor checks what belongs to the variables, once; see ``_parts``. ``bind`` checks what
 belongs to the gradients, and trusts none of it: it is called at every step. ``run`` trusts both.
 A plan has one user at a time, and says so to a second one.
 """
@@ -14,30 +14,15 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport strcmp
-
-import weakref
-
-import numpy as np
 
 cimport numpy as cnp
 
-from ._deferred cimport Constants, Ledger, make_constants
+from ._deferred cimport Constants, make_constants
 from ._dispatch cimport functions
-from ._drivers cimport (
-    DensePart,
-    DenseUpdate,
-    Ledgers,
-    Spans,
-    SparseSweep,
-    SparseUpdate,
-    StepScalars,
-    Table,
-    parallel_fn,
-)
-from ._half cimport half_number, half_type
+from ._drivers cimport SparseSweep, SparseUpdate, StepScalars, parallel_fn
+from ._parts cimport Part, Parts
 from ._pool cimport num_threads, parallel_for
-from ._typedefs cimport FASTOPT_MAX_SCALARS, rule_entry
+from ._typedefs cimport FASTOPT_MAX_SCALARS
 
 from .rules import RULES
 
@@ -45,8 +30,6 @@ cnp.import_array()
 
 cdef enum:
     KEEP_GIL = 1 << 12      # elements below which giving up the GIL costs more than the work
-    FLOAT = cnp.NPY_FLOAT
-    DOUBLE = cnp.NPY_DOUBLE
 
 ctypedef enum State:
     FREE
@@ -54,62 +37,8 @@ ctypedef enum State:
     BOUND
     RUNNING
 
-# What a plan knows of a variable, and of the gradient that is bound to it.
-cdef struct Part:
-    PyObject* key           # compared, never followed
-    Table table
-    Py_ssize_t n            # elements
-    int ndim
-    cnp.npy_intp* shape     # a copy: setting an array's shape frees the old one
-    int type_num
-    Py_ssize_t nbytes
-    PyObject* held          # the gradient's array; a reference of ours while it is bound
-    PyObject* indices       # likewise, of a sparse one
-    int64_t n_look_ups
-    const char* g           # the dense gradient, or the rows of a sparse one
-    const char* apart       # a gradient at this address is known to overlap nothing
-    bint sparse
-    SparseUpdate* update    # made when the first sparse gradient comes
-    bint has_ledger
-    bint dense_only         # a sparse gradient does not fit
-    uint32_t rounding_key
 
-
-cdef class _Life:
-    """Keeps a plan's arrays until one of its keys dies."""
-
-    cdef bint dead
-    cdef bint busy
-    cdef list arrays
-
-    def __call__(self, reference):
-        self.dead = True
-        if not self.busy:
-            self.arrays = None
-
-
-cdef int array_type(object array, str what) except -1:
-    cdef int type_num
-    if not isinstance(array, np.ndarray) or not cnp.PyArray_ISCARRAY(<cnp.ndarray>array):
-        raise ValueError(
-            f"{what} must be a writable, aligned, C-contiguous array of native byte order"
-        )
-    type_num = cnp.PyArray_TYPE(<cnp.ndarray>array)
-    if type_num != FLOAT and type_num != DOUBLE:
-        raise TypeError(f"{what} must be float32 or float64, not {array.dtype}")
-    return 0 if type_num == FLOAT else 1
-
-
-cdef list each_of(list given, Py_ssize_t n, str name, object default=None):
-    """Return what was given for each of n keys, or the default for each."""
-    if given is None:
-        return [default] * n
-    if len(given) != n:
-        raise ValueError(f"{n} keys, {len(given)} {name}")
-    return given
-
-
-cdef class Plan:
+cdef class Plan(Parts):
     """Checked pointers of one list of variables under one rule.
 
     Parameters
@@ -150,18 +79,8 @@ cdef class Plan:
         If a dtype is not supported, or a key can't be held weakly.
     """
 
-    cdef Part* parts
-    cdef cnp.npy_intp* dims
-    cdef Py_ssize_t n_parts
-    cdef const rule_entry* rule
     cdef object slices_type
-    cdef _Life life
-    cdef list references
     cdef list constants         # of the parts with a ledger
-    cdef Ledgers ledgers
-    cdef list shapes
-    cdef Spans spans            # memory of weights and slots
-    cdef DenseUpdate dense
     cdef SparseSweep tables     # with sparse gradients, in the order of the parts
     cdef Py_ssize_t n_dense     # elements with a dense gradient
     cdef Py_ssize_t n_sparse    # variables with a sparse one
@@ -175,157 +94,27 @@ cdef class Plan:
     cdef unsigned long owner
 
     def __cinit__(
-        self, str rule, list keys, list arrays, list slots, type slices_type, str untouched="skip",
-        list ledgers=None, list halves=None, bint decay_listed=False, list dense_only=None,
-        list rounding_keys=None,
+        self, str rule, list keys, list arrays, list slots, type slices_type, *options, **named
     ):
-        cdef Py_ssize_t k, n = len(keys), n_segments = 0, n_dims = 0
-        cdef int s
-        cdef Part* part
-        cdef cnp.ndarray array
-        each_of(arrays, n, "arrays")
-        each_of(slots, n, "slots")
-        ledgers = each_of(ledgers, n, "ledgers")
-        halves = each_of(halves, n, "halves")
-        dense_only = each_of(dense_only, n, "dense_only", False)
-        rounding_keys = each_of(rounding_keys, n, "rounding_keys", 0)
-        if untouched not in ("skip", "update"):
-            raise ValueError(f'untouched must be "skip" or "update", not {untouched!r}')
-        self.rule = NULL
-        name = rule.encode()
-        for s in range(functions().n_rules):
-            if strcmp(functions().rules[s].name, name) == 0:
-                self.rule = &functions().rules[s]
-        if self.rule == NULL:
-            raise ValueError(f"no rule {rule!r}; there are {', '.join(RULES)}")
-        if untouched == "update" and (self.rule.sequential or self.rule.reduction):
-            raise ValueError(f"rule {rule!r} leaves untouched rows as they are")
+        cdef Py_ssize_t n = self.n_parts
         self.slices_type = slices_type
-        self.life = _Life()
-        self.life.arrays = []
-        self.shapes = []
         self.state = FREE
-        self.parts = <Part*>calloc(n + 1, sizeof(Part))
         self.scalars32 = <float*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(float))
         self.scalars64 = <double*>calloc((n + 1) * FASTOPT_MAX_SCALARS, sizeof(double))
         self.rates = <double*>calloc(n + 1, sizeof(double))
+        if not self.scalars32 or not self.scalars64 or not self.rates:
+            raise MemoryError(f"no memory for a plan of {n} variables")
         self.waits = RULES[rule].untouched is not None
         self.constants = [None] * n
-        self.dims = <cnp.npy_intp*>calloc(
-            sum(map(np.ndim, arrays)) + 1, sizeof(cnp.npy_intp)
-        )
-        if not (
-            self.parts and self.dims and self.scalars32 and self.scalars64 and self.rates
-        ):
-            raise MemoryError(f"no memory for a plan of {n} variables")
-        self.ledgers.reserve(n)
-        self.spans.reserve(n * (2 + self.rule.n_slots))
         self.tables.reserve(n)
-        for k in range(n):
-            part = &self.parts[k]
-            part.key = <PyObject*>keys[k]
-            alone = (
-                halves[k] is None
-                and isinstance(arrays[k], np.ndarray)
-                and half_number(arrays[k].dtype) >= 0
-            )
-            if alone:
-                part.table.half_type = half_type(arrays[k], None, f"array {k}")
-                array = arrays[k]
-                part.table.half = <char*>cnp.PyArray_DATA(array)
-            else:
-                part.table.type = array_type(arrays[k], f"array {k}")
-                array = arrays[k]
-                part.table.w = <char*>cnp.PyArray_DATA(array)
-            part.dense_only = dense_only[k]
-            part.rounding_key = rounding_keys[k]
-            if len(slots[k]) != self.rule.n_slots:
-                raise ValueError(
-                    f"rule {rule!r} has slots {RULES[rule].slots}, "
-                    f"{len(slots[k])} came for array {k}"
-                )
-            part.table.rule = self.rule
-            part.table.n_slots = self.rule.n_slots
-            part.table.every_row = untouched == "update" and ledgers[k] is None
-            part.table.decay_listed = decay_listed
-            part.n = cnp.PyArray_SIZE(array)
-            part.ndim = cnp.PyArray_NDIM(array)
-            part.shape = self.dims + n_dims
-            n_dims += part.ndim
-            for s in range(part.ndim):
-                part.shape[s] = cnp.PyArray_DIM(array, s)
-            dtype = np.dtype(np.float32) if alone else array.dtype
-            part.type_num = dtype.num
-            part.nbytes = part.n * dtype.itemsize
-            part.table.n_rows = part.shape[0] if part.ndim else 1
-            part.table.width = 1
-            for s in range(1, part.ndim):
-                part.table.width *= part.shape[s]
-            self.life.arrays.append(array)
-            self.shapes.append(arrays[k].shape)
-            self.spans.add(cnp.PyArray_DATA(array), cnp.PyArray_NBYTES(array))
-            if halves[k] is not None:
-                part.table.half_type = half_type(halves[k], array, f"half {k}")
-                part.table.half = <char*>cnp.PyArray_DATA(<cnp.ndarray>halves[k])
-                self.life.arrays.append(halves[k])
-                self.spans.add(part.table.half, part.nbytes // 2)
-            for s, slot in enumerate(slots[k]):
-                array_type(slot, f"slot {RULES[rule].slots[s]!r} of array {k}")
-                shape = arrays[k].shape
-                if self.rule.row_slots >> s & 1:
-                    shape = shape[:1]
-                if slot.dtype != dtype or slot.shape != shape:
-                    raise ValueError(
-                        f"slot {RULES[rule].slots[s]!r} of array {k} must have dtype "
-                        f"{dtype} and shape {shape}, "
-                        f"not {slot.dtype} {slot.shape}"
-                    )
-                part.table.slots[s] = <char*>cnp.PyArray_DATA(<cnp.ndarray>slot)
-                self.life.arrays.append(slot)
-                self.spans.add(part.table.slots[s], slot.nbytes)
-            n_segments += DenseUpdate.segments_of(part.n)
-            if ledgers[k] is not None:
-                self.add_ledger(k, rule, ledgers[k], arrays[k], halves[k], slots[k])
-        if not self.dense.reserve(self.rule, n, n_segments):
-            raise MemoryError(f"no memory for a plan of {n} variables")
-        for k in range(n):
-            part = &self.parts[k]
-            self.dense.set_part(
-                k, DensePart(&part.table, part.n, &part.g, <const int*>&part.sparse)
-            )
-        if not self.spans.close():
-            raise ValueError("two of the arrays overlap")
-        # Last: from here on the keys' deaths are noticed.
-        self.references = [weakref.ref(key, self.life) for key in keys]
-        self.n_parts = n
 
     def __dealloc__(self):
         cdef Py_ssize_t k
-        if self.parts:
-            for k in range(self.n_parts):
-                self.drop(&self.parts[k])
-                del self.parts[k].update
-        free(self.parts)
-        free(self.dims)
+        for k in range(self.n_parts):
+            self.drop(&self.parts[k])
         free(self.scalars32)
         free(self.scalars64)
         free(self.rates)
-
-    cdef int add_ledger(
-        self, Py_ssize_t k, str rule, Ledger ledger, object array, object half, tuple slots
-    ) except -1:
-        cdef Part* part = &self.parts[k]
-        if (
-            ledger.rule != rule
-            or ledger.w is not array
-            or ledger.half is not half
-            or not all(a is b for a, b in zip(ledger.slots, slots))
-        ):
-            raise ValueError(f"ledger {k} is of another rule or of other arrays")
-        part.has_ledger = True
-        self.ledgers.add(k, &part.table, ledger.deferred, <const int*>&part.sparse)
-        self.life.arrays.append(ledger)
-        return 0
 
     cdef inline void drop(self, Part* part) noexcept:
         cdef PyObject* held = part.held
