@@ -164,6 +164,8 @@ def is_gate(value: Any, gate: int) -> bool:
 
 
 def _require_gate(gate_gradients: Any) -> None:
+    if type(gate_gradients) is int and 0 <= gate_gradients <= 2:  # most often
+        return
     if any(is_gate(gate_gradients, gate) for gate in GATES.values()):
         return
     names = ", ".join(f"Optimizer.{name} ({value})" for name, value in GATES.items())

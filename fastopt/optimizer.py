@@ -310,7 +310,8 @@ class Optimizer(SlotKeeper):
             )
             if traced.loss is None:
                 return [(None, x) for x in traced.xs], finite
-            with np.errstate(**self._quiet()):
+            quiet = self._quiet()
+            with np.errstate(**quiet) if quiet else _AS_IT_IS:
                 gradients = backward(
                     [traced.loss], traced.xs, [traced.grad_loss], (), traced.aggregation_method
                 )
@@ -649,6 +650,9 @@ class Optimizer(SlotKeeper):
         self._assert_valid_dtypes(variables)
 
 
+_AS_IT_IS = contextlib.nullcontext()
+
+
 def advance(global_step: Variable) -> int | float:
     """Add one to a step counter, in its own dtype, and return what it is then."""
     counter = global_step._storage
@@ -666,9 +670,9 @@ def _nothing() -> None:
     return None
 
 
+_FLOATS: tuple[np.dtype[Any], ...] = tuple(map(np.dtype, ("float16", "float32", "float64")))
+
+
 def _float_dtypes() -> tuple[np.dtype[Any], ...]:
-    dtypes: list[np.dtype[Any]] = [np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64)]
     bfloat16 = np.sctypeDict.get("bfloat16")  # there once ml_dtypes has been imported
-    if bfloat16 is not None:
-        dtypes.insert(1, np.dtype(bfloat16))
-    return tuple(dtypes)
+    return _FLOATS if bfloat16 is None else (_FLOATS[0], np.dtype(bfloat16), *_FLOATS[1:])

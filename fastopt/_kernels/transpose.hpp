@@ -195,6 +195,7 @@ struct Transpose {
     template <int kBytes, bool weighted>
     void add(std::int64_t column) const noexcept {
       constexpr std::int64_t kNear = 16;  // look-ups between fetching and use of a sum
+      constexpr std::int64_t kFar = 16;   // bags between fetching and use of a row of g
       constexpr int kVector = std::min(kBytes, 16), n = kBytes / kVector;
       typedef T vector __attribute__((vector_size(kVector), aligned(sizeof(T)), may_alias));
       const std::int64_t n_ids = job.offsets[job.n_bags];
@@ -204,6 +205,10 @@ struct Transpose {
         for (int j = 0; j < n; ++j) row[j] = vector{};
       }
       for (std::int64_t b = 0; b < job.n_bags; ++b) {
+        if (job.own != nullptr && b + kFar < job.n_bags) {
+          const char* later = reinterpret_cast<const char*>(g + job.own[b + kFar] * width + column);
+          for (int at = 0; at < kBytes; at += 64) __builtin_prefetch(later + at, 0, 3);
+        }
         const vector* from = reinterpret_cast<const vector*>(g + job.row_of(b) * width + column);
         vector mine[n];
         for (int j = 0; j < n; ++j) mine[j] = from[j];

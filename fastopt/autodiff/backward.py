@@ -9,6 +9,7 @@ operations were recorded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fastopt.autodiff.primitives import is_inexact
 from fastopt.autodiff.recording import executing_eagerly
 from fastopt.autodiff.storage import Guard, own
 from fastopt.autodiff.tensor import Differentiable, Node
+from fastopt.indexed_slices import IndexedSlices
 
 __all__ = ["BackwardPass", "backward", "backward_in_order", "gradients"]
 
@@ -74,7 +76,7 @@ class BackwardPass:
         *,
         guard_storage: bool = False,
     ) -> None:
-        self._running = is_running(aggregation_method)
+        self._collect = partial(_collect, is_running(aggregation_method))
         self._keys = [_key(x) for x in xs]
         y_keys = [_key(y) for y in ys]
         self._seeds = [
@@ -133,19 +135,6 @@ class BackwardPass:
             if i in complete or i in ready:
                 yield from self._hand_out(i, pending, in_steps)
 
-    def _collect(
-        self, pending: dict[int, tuple[Any, bool] | Terms], key: Any, term: Any, owned: bool
-    ) -> None:
-        before = pending.get(id(key))
-        if before is None:
-            pending[id(key)] = (term, owned)
-            return
-        if type(before) is tuple:
-            first, its = before
-            before = pending[id(key)] = Terms()
-            before.add(first, its, self._running)
-        before.add(term, owned, self._running)  # type: ignore[union-attr]
-
     def _hand_out(
         self, step: int, pending: dict[int, Any], in_steps: set[int]
     ) -> Iterator[tuple[int, Any]]:
@@ -163,11 +152,28 @@ class BackwardPass:
             del terms
 
 
+def _collect(
+    running: bool, pending: dict[int, tuple[Any, bool] | Terms], key: Any, term: Any, owned: bool
+) -> None:
+    """Add a term to those of the gradient of `key`; `running` keeps no more than their sum."""
+    before = pending.get(id(key))
+    if before is None:
+        pending[id(key)] = (term, owned)
+        return
+    if type(before) is tuple:
+        first, its = before
+        before = pending[id(key)] = Terms()
+        before.add(first, its, running)
+    before.add(term, owned, running)  # type: ignore[union-attr]
+
+
 def _total(terms: tuple[Any, bool] | Terms, key: Any) -> Any:
     """Return the sum of the terms of a key; that of something computed is dense."""
     if type(terms) is tuple:
         term, owned = terms
         if type(term) is np.ndarray or isinstance(term, np.generic):
+            return term
+        if type(term) is IndexedSlices and type(key) is not Node:
             return term
         terms = Terms()
         terms.add(term, owned, False)
@@ -234,11 +240,33 @@ def backward(
     list of (ndarray or IndexedSlices or None)
         Arrays are C-contiguous and the caller's own: no two of them share memory.
     """
-    result: list[Any] = [None] * len(xs)
     owners: set[int] = set()
-    for position, g in BackwardPass(ys, xs, grad_ys, stop_gradients, aggregation_method):
-        result[position] = own(g, owners)
-    return result
+    if any(x._node is not None for x in xs):
+        result: list[Any] = [None] * len(xs)
+        for position, g in BackwardPass(ys, xs, grad_ys, stop_gradients, aggregation_method):
+            result[position] = own(g, owners)
+        return result
+    # Nothing made any x, so nothing takes its gradient further: all are complete at the end.
+    collect = partial(_collect, is_running(aggregation_method))
+    pending: dict[int, tuple[Any, bool] | Terms] = {}
+    y_keys = [_key(y) for y in ys]
+    for i, (y, key) in enumerate(zip(ys, y_keys, strict=True)):
+        if is_inexact(y.dtype):
+            collect(pending, key, seed(y, None if grad_ys is None else grad_ys[i], i), False)
+    wanted = {id(x) for x in xs if is_inexact(x.dtype)}
+    stopped = {id(_key(x)) for x in stop_gradients}
+    for step in steps(reachable(y_keys, stopped), wanted, stopped):
+        undo(step, pending, _total, _pull, fit, collect, None)
+    found: list[Any] = []
+    for x in xs:
+        terms = pending.get(id(x)) if id(x) in wanted else None
+        if terms is None:
+            found.append(None)
+        else:
+            total = _total(terms, x)
+            pending[id(x)] = (total, False)
+            found.append(own(total, owners))
+    return found
 
 
 def _listed(x: Any) -> list[Any]:

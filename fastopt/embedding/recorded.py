@@ -11,13 +11,29 @@ from fastopt.autodiff.recording import EAGER, current
 Vjp = Callable[[Any], Any]
 
 
+# A derivative has at hand what it needs: of the arguments nothing is kept, whichever they are.
+_NOTHING: frozenset[int] = frozenset()
+_KEPT: dict[tuple[int, ...], frozenset[int] | None] = {}
+
+
 class _Recorded(Primitive):
-    """One call and the derivative of each of its inputs."""
+    """One call and the derivative of each of its inputs.
+
+    It is made once a call, so without what `Primitive` sets for functions that are called again.
+    """
+
+    holomorphic = False
+    builtin = True
 
     def __init__(self, name: str, vjps: Sequence[Vjp]) -> None:
-        super().__init__(record, name, builtin=True)
+        self.name = name
+        self.blocked = _NOTHING
+        self._kept = _KEPT
         self.pullbacks = vjps
-        self.reads = {i: frozenset() for i in range(len(vjps))}
+
+    def _keep(self, argnums: tuple[int, ...]) -> frozenset[int]:
+        self._kept[argnums] = _NOTHING
+        return _NOTHING
 
     def lacks(self, argnums: Iterable[int]) -> int | None:
         """Return None: every input has a derivative."""

@@ -185,3 +185,18 @@ def test_functions_without_gradient_return_arrays(f):
     result = f(Tensor(values))
     assert not isinstance(result, Tensor)
     np.testing.assert_array_equal(result, f(values))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1,), (7,), (1001,), (300, 7), (7, 300), (40, 3, 50)])
+def test_the_mean_of_all_has_numpys_bits(dtype, shape):
+    values = np.random.default_rng(1).normal(3.0, 1.0, shape).astype(dtype)
+    for x in (values, values.T, values[::2]):
+        mean = np.mean(Tensor(x))
+        assert mean.dtype == dtype
+        np.testing.assert_array_equal(mean.numpy(), np.mean(x))
+
+
+def test_the_mean_of_nothing_warns():
+    with pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+        assert np.isnan(np.mean(Tensor(np.ones((0, 3)))).item())

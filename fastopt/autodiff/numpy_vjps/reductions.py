@@ -53,7 +53,24 @@ def _sum(ans: Any, x: Any, axis: Any = None, dtype: Any = None, **kwargs: Any) -
 
 
 def _mean(ans: Any, x: Any, axis: Any = None, dtype: Any = None, **kwargs: Any) -> Any:
-    return lambda g: spread(np.divide(g, count(x, axis)), x, axis)
+    return lambda g: spread(g / count(x, axis), x, axis)
+
+
+def _mean_of(
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = np._NoValue,
+    *,
+    where: Any = np._NoValue,
+) -> Any:
+    """Return what `np.mean` returns; the mean of all numbers, which losses end with, sooner."""
+    plain = axis is dtype is out is None and keepdims is where is np._NoValue
+    if plain and type(a) is np.ndarray and a.dtype.char in "fd" and a.size:
+        total = np.add.reduce(a, axis=None)
+        return type(total)(float(total) / a.size)
+    return np.mean(a, axis, dtype, out, keepdims, where=where)
 
 
 def _extreme(ans: Any, x: Any, axis: Any = None, **kwargs: Any) -> Any:
@@ -162,7 +179,10 @@ def _nanmean(ans: Any, x: Any, axis: Any = None, dtype: Any = None, **kwargs: An
 
 
 define(np.sum, _sum, reads=("",), refuses=REFUSED, holomorphic=True)
-define(np.mean, _mean, reads=("",), refuses=REFUSED, holomorphic=True)
+HANDLERS[np.mean] = define(
+    _mean_of, _mean, reads=("",), name="numpy.mean", register=False, refuses=REFUSED,
+    holomorphic=True,
+)  # fmt: skip
 define(np.prod, _prod, reads=("ans x",), refuses=REFUSED)
 define(np.var, _var, reads=("x",), refuses=REFUSED)
 define(np.std, _std, reads=("ans x",), refuses=REFUSED)
