@@ -7,6 +7,7 @@ import hashlib
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -48,6 +49,25 @@ def staggered(shape: tuple[int, ...], k: int, value: float = 0.1) -> np.ndarray:
     part = whole[k * STAGGER_FLOATS : k * STAGGER_FLOATS + size].reshape(shape)
     part[...] = value
     return part
+
+
+class States(list[np.ndarray]):
+    """The arrays of a table. A list of its own kind, since a plain one can't be held weakly."""
+
+
+_states: weakref.WeakValueDictionary[tuple[int, ...], States] = weakref.WeakValueDictionary()
+
+
+def states(rows: int, width: int, number: int) -> States:
+    """Return the arrays of a table; those that somebody still holds serve again.
+
+    The limits of a workload are measured in turn; of the largest tables memory holds only one.
+    """
+    key = (rows, width, number)
+    made = _states.get(key)
+    if made is None:
+        made = _states[key] = States(staggered((rows, width), k) for k in range(number))
+    return made
 
 
 def pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
@@ -116,17 +136,17 @@ def _rows(work: Sparse, threads: int, in_order: bool) -> Contestant:
         arrival = np.argsort(first, kind="stable")
         unique, counts = np.ascontiguousarray(unique[arrival]), counts[arrival]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    states = [staggered((work.rows, work.width), k) for k in range(SPARSE_STATES[work.rule])]
+    arrays = states(work.rows, work.width, SPARSE_STATES[work.rule])
     values = data.numbers((work.lookups, work.width))
-    x, n, width = pointers(states), ctypes.c_long(len(unique)), ctypes.c_long(work.width)
+    x, n, width = pointers(arrays), ctypes.c_long(len(unique)), ctypes.c_long(work.width)
 
     def step(ahead: int) -> None:
         probe.rows(
-            x, len(states), width, address(unique), address(starts), n, address(values), threads,
+            x, len(arrays), width, address(unique), address(starts), n, address(values), threads,
             ctypes.c_long(ahead),
         )  # fmt: skip
 
-    return _keep(_best_distance(step), states)
+    return _keep(_best_distance(step), arrays)
 
 
 def _lookup(work: Lookup, threads: int) -> Contestant:
