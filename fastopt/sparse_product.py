@@ -137,11 +137,10 @@ def _pooled_product(matrix: Any, dense: Variable) -> Any:
             # The gradient needs to know which rows there are. Told now, it spares the product most
             # of its way through memory, too.
             found = RowSet(columns, shape[1])
-            table, ids = dense._read_rows(found.rows), found.numbers
+            out = found.products(dense._read_rows(found.rows), offsets, entries)
         else:
-            table, ids = dense._read_at(columns), columns
-        out = empty((shape[0], *dense.shape[1:]), dtype)
-        pooled_gather(table, ids, offsets, entries, None, out)
+            out = empty((shape[0], *dense.shape[1:]), dtype)
+            pooled_gather(dense._read_at(columns), columns, offsets, entries, None, out)
     except (IndexError, TypeError, ValueError):
         return None
 

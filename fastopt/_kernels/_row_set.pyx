@@ -6,7 +6,7 @@ Arrays are C-contiguous, aligned and of native byte order: the caller has seen t
 shapes and row numbers are checked.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp cimport bool as cbool
 
 import numpy as np
@@ -37,11 +37,23 @@ cdef extern from "row_set.hpp" namespace "fastopt" nogil:
             const run_table* functions,
         ) noexcept
         int64_t find(
-            uint64_t* bits, uint32_t* before, void* rows, int32_t* numbers, parallel_fn parallel
+            uint64_t* bits, uint32_t* before, void* rows, uint32_t* numbers, parallel_fn parallel
         ) noexcept
 
+    cdef cppclass SumProducts:
+        const uint32_t* numbers
+        const int64_t* offsets
+        int64_t n_bags
+        int64_t n
+        const void* coefficients
+        const void* values
+        void* out
+        int type
+        const run_table* functions
+        void run(parallel_fn parallel, int threads) noexcept
+
     void sum_by_number[T](
-        const int32_t* numbers, const int64_t* offsets, int64_t n_bags, const T* coefficients,
+        const uint32_t* numbers, const int64_t* offsets, int64_t n_bags, const T* coefficients,
         const T* g, T* sums, int64_t n_unique,
     ) noexcept
 
@@ -91,7 +103,7 @@ cdef class RowSet:
         cdef uint64_t* bit = <uint64_t*>cnp.PyArray_DATA(bits)
         cdef uint32_t* count = <uint32_t*>cnp.PyArray_DATA(before)
         cdef void* row = cnp.PyArray_DATA(rows)
-        cdef int32_t* number = <int32_t*>cnp.PyArray_DATA(numbers)
+        cdef uint32_t* number = <uint32_t*>cnp.PyArray_DATA(numbers)
         cdef const void* looked_up = cnp.PyArray_DATA(<cnp.ndarray>ids)
         cdef int64_t n_unique
         with nogil:
@@ -111,6 +123,46 @@ cdef class RowSet:
     def suits(int64_t n, int64_t n_rows):
         """Say whether ``n`` look-ups are enough to go through a bit of each of ``n_rows`` rows."""
         return Finder.suits(n, n_rows)
+
+    def products(self, values, offsets, coefficients):
+        """Return what each bag gets: the sum of ``coefficients[k] * values[u]`` over its look-ups.
+
+        Here ``u`` is the number of look-up ``k``.
+
+        Parameters
+        ----------
+        values : ndarray, shape (n_unique,), float32 or float64
+            A number for each row.
+        offsets : ndarray, shape (n_bags + 1,), int64
+            Where each bag starts among the look-ups; from 0 to their number.
+        coefficients : ndarray, shape (n,)
+            A factor for each look-up, of the dtype of ``values``.
+
+        Returns
+        -------
+        ndarray, shape (n_bags,)
+            Look-ups of a bag are added in their order.
+        """
+        if not isinstance(values, np.ndarray) or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>values):
+            raise TypeError("values must be an aligned C-contiguous array")
+        if values.shape != (cnp.PyArray_DIM(self.rows, 0),):
+            raise ValueError(f"values of shape {values.shape} do not fit {len(self.rows)} rows")
+        cdef SumProducts job
+        cdef cnp.ndarray sums = empty((len(offsets) - 1,), values.dtype)
+        offsets = checked_bags(sums, offsets, self.numbers.shape[0], coefficients)
+        job.numbers = <const uint32_t*>cnp.PyArray_DATA(self.numbers)
+        job.offsets = <const int64_t*>cnp.PyArray_DATA(<cnp.ndarray>offsets)
+        job.n_bags = sums.shape[0]
+        job.n = self.numbers.shape[0]
+        job.coefficients = cnp.PyArray_DATA(<cnp.ndarray>coefficients)
+        job.values = cnp.PyArray_DATA(<cnp.ndarray>values)
+        job.out = cnp.PyArray_DATA(sums)
+        job.type = 0 if values.dtype == np.float32 else 1
+        job.functions = functions()
+        cdef int threads = num_threads()
+        with nogil:
+            job.run(<parallel_fn>parallel_for, threads)
+        return sums
 
     def sums(self, g, offsets, coefficients):
         """Return what each row gets: the sum of ``coefficients[k] * g[b]`` over its look-ups.
@@ -133,7 +185,7 @@ cdef class RowSet:
         if g.ndim != 1:
             raise ValueError(f"g must have one dimension, not shape {g.shape}")
         cdef cnp.ndarray sums = empty((self.rows.shape[0],), g.dtype)
-        cdef const int32_t* number = <const int32_t*>cnp.PyArray_DATA(self.numbers)
+        cdef const uint32_t* number = <const uint32_t*>cnp.PyArray_DATA(self.numbers)
         cdef const int64_t* start = <const int64_t*>cnp.PyArray_DATA(<cnp.ndarray>offsets)
         cdef int64_t n_bags = g.shape[0], n_unique = self.rows.shape[0]
         cdef const void* factor = NULL

@@ -128,7 +128,8 @@ cdef extern from "table.h" nogil:
             const quantized_job* job, Py_ssize_t lo, Py_ssize_t hi, bag_errors* errors
         ) noexcept nogil
         int64_t (*mark_rows)(
-            uint64_t* bits, int64_t n_rows, const void* ids, int wide, Py_ssize_t lo, Py_ssize_t hi
+            uint64_t* bits, int64_t n_rows, const void* ids, int wide, uint32_t* copy,
+            Py_ssize_t lo, Py_ssize_t hi
         ) noexcept nogil
         int64_t (*merge_marks)(
             uint64_t* bits, int n_others, int64_t stride, Py_ssize_t lo, Py_ssize_t hi
@@ -138,6 +139,10 @@ cdef extern from "table.h" nogil:
             Py_ssize_t hi, int64_t first, int64_t end
         ) noexcept nogil
         void (*number_rows)(
-            const uint64_t* bits, const uint32_t* before, int64_t n_rows, int64_t n_unique,
-            const void* ids, int wide, int32_t* numbers, Py_ssize_t lo, Py_ssize_t hi
+            const uint64_t* bits, const uint32_t* before, uint32_t* numbers, Py_ssize_t lo,
+            Py_ssize_t hi
+        ) noexcept nogil
+        void (*sum_products[2])(
+            const uint32_t* numbers, const int64_t* offsets, const void* coefficients,
+            const void* values, void* out, Py_ssize_t lo, Py_ssize_t hi
         ) noexcept nogil

@@ -11,21 +11,22 @@
 
 #include "lookup.h"
 
-/* Sets the bits of look-ups [lo, hi); returns the position of the first one that is no row, or
-   INT64_MAX. */
+/* Sets the bits of look-ups [lo, hi), and copies them: nobody else changes the copy. Returns the
+   position of the first one that is no row, or INT64_MAX. */
 FASTOPT_INLINE int64_t mark_rows_as(uint64_t* bits, int64_t n_rows, const void* ids, const int wide,
-                                    ptrdiff_t lo, ptrdiff_t hi) {
+                                    uint32_t* copy, ptrdiff_t lo, ptrdiff_t hi) {
   for (ptrdiff_t k = lo; k < hi; ++k) {
     const uint64_t row = (uint64_t)id_at(ids, wide, k);
     if (row >= (uint64_t)n_rows) return k;
+    copy[k] = (uint32_t)row;
     bits[row >> 6] |= (uint64_t)1 << (row & 63);
   }
   return INT64_MAX;
 }
-static int64_t mark_rows(uint64_t* bits, int64_t n_rows, const void* ids, int wide, ptrdiff_t lo,
-                         ptrdiff_t hi) {
-  return wide ? mark_rows_as(bits, n_rows, ids, 1, lo, hi)
-              : mark_rows_as(bits, n_rows, ids, 0, lo, hi);
+static int64_t mark_rows(uint64_t* bits, int64_t n_rows, const void* ids, int wide, uint32_t* copy,
+                         ptrdiff_t lo, ptrdiff_t hi) {
+  return wide ? mark_rows_as(bits, n_rows, ids, 1, copy, lo, hi)
+              : mark_rows_as(bits, n_rows, ids, 0, copy, lo, hi);
 }
 
 /* Adds the bits of n_others arrays, `stride` words from one to the next, to words [lo, hi) of the
@@ -81,27 +82,24 @@ static int64_t list_rows(const uint64_t* bits, uint32_t* before, void* rows, int
               : list_rows_as(bits, before, rows, 0, lo, hi, first, end);
 }
 
-/* The number of each of look-ups [lo, hi) among n_unique rows. They may have changed meanwhile: what
-   comes out is a number of a row in any case. */
-FASTOPT_INLINE void number_rows_as(const uint64_t* bits, const uint32_t* before, int64_t n_rows,
-                                   int64_t n_unique, const void* ids, const int wide,
-                                   int32_t* numbers, ptrdiff_t lo, ptrdiff_t hi) {
-  const uint64_t last_row = (uint64_t)n_rows - 1;
-  const uint32_t last = (uint32_t)n_unique - 1;
+/* Puts the number of its row in the place of each of look-ups [lo, hi). */
+static void number_rows(const uint64_t* bits, const uint32_t* before, uint32_t* numbers,
+                        ptrdiff_t lo, ptrdiff_t hi) {
   for (ptrdiff_t k = lo; k < hi; ++k) {
-    uint64_t row = (uint64_t)id_at(ids, wide, k);
-    row = row < last_row ? row : last_row;
+    const uint32_t row = numbers[k];
     const uint64_t below = bits[row >> 6] & (((uint64_t)1 << (row & 63)) - 1);
-    const uint32_t number = before[row >> 6] + (uint32_t)__builtin_popcountll(below);
-    numbers[k] = (int32_t)(number < last ? number : last);
+    numbers[k] = before[row >> 6] + (uint32_t)__builtin_popcountll(below);
   }
 }
-static void number_rows(const uint64_t* bits, const uint32_t* before, int64_t n_rows,
-                        int64_t n_unique, const void* ids, int wide, int32_t* numbers, ptrdiff_t lo,
-                        ptrdiff_t hi) {
-  if (wide) {
-    number_rows_as(bits, before, n_rows, n_unique, ids, 1, numbers, lo, hi);
-  } else {
-    number_rows_as(bits, before, n_rows, n_unique, ids, 0, numbers, lo, hi);
-  }
-}
+
+#define FASTOPT_T float
+#define FASTOPT_NAME(name) name##_f32
+#include "row_products.h"
+#undef FASTOPT_T
+#undef FASTOPT_NAME
+
+#define FASTOPT_T double
+#define FASTOPT_NAME(name) name##_f64
+#include "row_products.h"
+#undef FASTOPT_T
+#undef FASTOPT_NAME

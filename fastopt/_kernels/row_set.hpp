@@ -26,7 +26,7 @@ class RowSet {
 
   // Whether to go through the table's bits costs little beside the look-ups.
   static bool suits(std::int64_t n, std::int64_t n_rows) noexcept {
-    return n > 0 && n < INT32_MAX && n_rows <= 128 * n;
+    return n > 0 && n < INT32_MAX && n_rows <= 128 * n && n_rows <= UINT32_MAX;
   }
   static int n_parts(std::int64_t n, int threads) noexcept {
     return n < kMany ? 1 : std::clamp(threads, 1, kMostParts);
@@ -40,7 +40,7 @@ class RowSet {
 
   // Finds the rows: `bits` are n_parts x n_words, `before` n_words, `rows`, as wide as the look-ups,
   // n, and `numbers` n. Returns how many rows there are, or -1 - k if look-up k is no row.
-  std::int64_t find(std::uint64_t* bits, std::uint32_t* before, void* rows, std::int32_t* numbers,
+  std::int64_t find(std::uint64_t* bits, std::uint32_t* before, void* rows, std::uint32_t* numbers,
                     parallel_fn parallel) noexcept {
     bits_ = bits;
     before_ = before;
@@ -64,7 +64,6 @@ class RowSet {
       list(this, 0);
       total = found_[0];
     }
-    n_unique_ = total;
     parallel(number, this, (n_ + kTask - 1) / kTask, n_ < kAlone ? 1 : threads_);
     return total;
   }
@@ -77,7 +76,8 @@ class RowSet {
     std::uint64_t* bits = s.bits_ + p * s.words_;
     std::memset(bits, 0, static_cast<std::size_t>(s.words_) * sizeof(std::uint64_t));
     s.found_[p] =
-        s.functions_->mark_rows(bits, s.n_rows_, s.ids_, s.wide_, s.cut(s.n_, p), s.cut(s.n_, p + 1));
+        s.functions_->mark_rows(bits, s.n_rows_, s.ids_, s.wide_, s.numbers_, s.cut(s.n_, p),
+                                s.cut(s.n_, p + 1));
   }
   static void merge(void* self, std::ptrdiff_t p) noexcept {
     RowSet& s = *static_cast<RowSet*>(self);
@@ -91,8 +91,8 @@ class RowSet {
   }
   static void number(void* self, std::ptrdiff_t t) noexcept {
     RowSet& s = *static_cast<RowSet*>(self);
-    s.functions_->number_rows(s.bits_, s.before_, s.n_rows_, s.n_unique_, s.ids_, s.wide_, s.numbers_,
-                              t * kTask, std::min(s.n_, (t + 1) * kTask));
+    s.functions_->number_rows(s.bits_, s.before_, s.numbers_, t * kTask,
+                              std::min(s.n_, (t + 1) * kTask));
   }
 
   const void* ids_;
@@ -103,21 +103,47 @@ class RowSet {
   std::uint64_t* bits_ = nullptr;
   std::uint32_t* before_ = nullptr;
   void* rows_ = nullptr;
-  std::int32_t* numbers_ = nullptr;
-  std::int64_t n_unique_ = 0;
+  std::uint32_t* numbers_ = nullptr;
   // Of each part: the first bad look-up or how many rows; where its rows stand.
   std::int64_t found_[kMostParts], first_[kMostParts], end_[kMostParts];
 };
 
+// out[b] = sum of coefficients[k] * values[numbers[k]] over the look-ups of bag b, in order.
+struct SumProducts {
+  static constexpr std::int64_t kTask = 1 << 13;  // look-ups that are a task, about
+
+  const std::uint32_t* numbers;
+  const std::int64_t* offsets;
+  std::int64_t n_bags, n;
+  const void* coefficients;
+  const void* values;
+  void* out;
+  int type;  // 0: float32, 1: float64
+  const run_table* functions;
+
+  std::int64_t chunk() const noexcept {
+    return std::max<std::int64_t>(1, kTask * n_bags / std::max<std::int64_t>(1, n));
+  }
+  void run(parallel_fn parallel, int threads) const noexcept {
+    SumProducts self = *this;
+    parallel(task, &self, (n_bags + chunk() - 1) / chunk(), n < RowSet::kAlone ? 1 : threads);
+  }
+  static void task(void* self, std::ptrdiff_t t) noexcept {
+    const SumProducts& s = *static_cast<const SumProducts*>(self);
+    s.functions->sum_products[s.type](s.numbers, s.offsets, s.coefficients, s.values, s.out,
+                                      t * s.chunk(), std::min(s.n_bags, (t + 1) * s.chunk()));
+  }
+};
+
 // sums[numbers[k]] += coefficients[k] * g[b] over the look-ups of all bags, in order.
 template <class T>
-void sum_by_number(const std::int32_t* numbers, const std::int64_t* offsets, std::int64_t n_bags,
+void sum_by_number(const std::uint32_t* numbers, const std::int64_t* offsets, std::int64_t n_bags,
                    const T* coefficients, const T* g, T* sums, std::int64_t n_unique) noexcept {
   Transpose<T> bags{};
   bags.offsets = offsets;
   bags.n_bags = n_bags;
   bags.coefficients = coefficients;
-  bags.sum(reinterpret_cast<const std::uint32_t*>(numbers), g, sums, n_unique, 1);
+  bags.sum(numbers, g, sums, n_unique, 1);
 }
 
 }  // namespace fastopt

@@ -156,12 +156,15 @@ typedef struct {
   void (*lookup_quantized)(const quantized_job* job, ptrdiff_t lo, ptrdiff_t hi,
                            bag_errors* errors);
   /* the rows that look-ups name, see row_set.h */
-  int64_t (*mark_rows)(uint64_t* bits, int64_t n_rows, const void* ids, int wide, ptrdiff_t lo,
-                       ptrdiff_t hi);
+  int64_t (*mark_rows)(uint64_t* bits, int64_t n_rows, const void* ids, int wide, uint32_t* copy,
+                       ptrdiff_t lo, ptrdiff_t hi);
   int64_t (*merge_marks)(uint64_t* bits, int n_others, int64_t stride, ptrdiff_t lo, ptrdiff_t hi);
   int64_t (*list_rows)(const uint64_t* bits, uint32_t* before, void* rows, int wide, ptrdiff_t lo,
                        ptrdiff_t hi, int64_t first, int64_t end);
-  void (*number_rows)(const uint64_t* bits, const uint32_t* before, int64_t n_rows,
-                      int64_t n_unique, const void* ids, int wide, int32_t* numbers, ptrdiff_t lo,
-                      ptrdiff_t hi);
+  void (*number_rows)(const uint64_t* bits, const uint32_t* before, uint32_t* numbers,
+                      ptrdiff_t lo, ptrdiff_t hi);
+  /* weighted sums of single elements by number, bags [lo, hi), see row_products.h */
+  void (*sum_products[FASTOPT_N_TYPES])(const uint32_t* numbers, const int64_t* offsets,
+                                        const void* coefficients, const void* values, void* out,
+                                        ptrdiff_t lo, ptrdiff_t hi);
 } run_table;

@@ -16,6 +16,7 @@ from fastopt._kernels import _lists
 from fastopt._kernels._aggregate import add_n
 from fastopt._kernels._dots import row_dots
 from fastopt._kernels._grouping import Grouping
+from fastopt._kernels._row_set import RowSet
 from fastopt._kernels._rows import gather, pooled_gather, scatter_add
 from fastopt._kernels._transpose import sum_by_row
 from tests.kernels.support import CASES, Slices, apply, kernel_of, state, takes, threads
@@ -94,6 +95,9 @@ def digests() -> dict[str, str]:
             turned = sum_by_row(values[:2000], offsets, ids, weights, 2000, ids[::10].copy())
             assert turned is not None
             digest.update(b"".join(a.tobytes() for a in turned))
+        rows = RowSet(ids, 2000)
+        single = rng.normal(size=rows.rows.size).astype(dtype)
+        digest.update(rows.products(single, offsets, weights).tobytes())
     found["sums"] = digest.hexdigest()
     digest = hashlib.sha256()
     rng = np.random.default_rng(8)

@@ -70,6 +70,24 @@ def test_sums_in_order_of_arrival(threads, dtype, weighted):
         np.testing.assert_array_equal(sums, wanted[found.rows])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 15, 140_000])
+def test_products_in_order_of_a_bag(threads, dtype, n):
+    rng = np.random.default_rng(6)
+    n_bags, n_rows = 1_300, min(9_000, 128 * n)
+    offsets = np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n_bags - 1)]))  # some empty
+    ids = rng.integers(0, n_rows, n)
+    table, coefficients = (rng.normal(size=m).astype(dtype) for m in (n_rows, n))
+    wanted = np.zeros(n_bags, dtype)
+    np.add.at(wanted, np.repeat(np.arange(n_bags), np.diff(offsets)), coefficients * table[ids])
+    for n_threads in (1, 2):
+        threads(n_threads)
+        found = RowSet(ids, n_rows)
+        out = found.products(table[found.rows], offsets, coefficients)
+        assert out.dtype == dtype
+        np.testing.assert_array_equal(out, wanted)
+
+
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("bad", [-1, 700, 2**40])
 def test_ids_out_of_range(threads, bad, n_threads):
@@ -107,5 +125,11 @@ def test_what_does_not_fit_is_refused():
         found.sums(np.ones(1), offsets, np.ones(4))
     with pytest.raises(TypeError, match="g must"):
         found.sums(np.ones(1, np.float16), offsets, None)
+    with pytest.raises(TypeError, match="values must"):
+        found.products(np.ones(1, ">f8"), offsets, np.ones(5))
+    with pytest.raises(ValueError, match="do not fit 1 rows"):
+        found.products(np.ones(2), offsets, np.ones(5))
+    with pytest.raises(ValueError, match="offsets must rise from 0 to 5 over 1 bags"):
+        found.products(np.ones(1), offsets + 1, np.ones(5))
     with pytest.raises(ValueError, match="read-only"):
         found.numbers[0] = 7

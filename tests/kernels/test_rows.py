@@ -30,6 +30,18 @@ def test_gather(integer: Any, dtype: Any, row: tuple[int, ...], n: int) -> None:
 
 
 @INTEGERS
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("bad", [-1, 50, 2**31 - 1])
+@pytest.mark.parametrize("at", [0, 7, 8, 15, 16, 40])
+def test_gather_names_the_first_bad_row(integer: Any, dtype: Any, bad: int, at: int) -> None:
+    """Rows of four bytes are looked up in vectors."""
+    ids = np.arange(41).astype(integer)
+    ids[[at, 40]] = bad
+    with pytest.raises(IndexError, match=rf"index {bad} at position {at} is out of range"):
+        gather(np.zeros(50, dtype), ids, np.empty(41, dtype))
+
+
+@INTEGERS
 @FLOATS
 @pytest.mark.parametrize("row", WIDTHS)
 @pytest.mark.parametrize("n", [0, 1, 100, 30_000])
