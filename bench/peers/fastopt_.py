@@ -178,7 +178,7 @@ def _clicks(work: Clicks) -> Contestant:
     """One merged table, a Variable for each weight, everything through `minimize`."""
     task = models.ClickTask(work)
     with fo.Graph().as_default():
-        table = fo.Variable(task.tables(), copy=False, name="tables")
+        table = fo.Variable(task.tables(), name="tables")
         layers = [(fo.Variable(w), fo.Variable(b)) for w, b in task.layers()]
     ours = fo.AdagradOptimizer(models.LEARNING_RATE, models.INITIAL_ACCUMULATOR)
     flat = work.columns * work.width
@@ -232,7 +232,7 @@ def _linear(work: LinearFtrl) -> Contestant:
 def _factorisation(work: Factorisation) -> Contestant:
     task = models.RatingTask(work)
     with fo.Graph().as_default():
-        users, items = (fo.Variable(x, copy=False) for x in task.factors())
+        users, items = (fo.Variable(x) for x in task.factors())
     ours = fo.AdagradOptimizer(models.LEARNING_RATE, models.INITIAL_ACCUMULATOR)
     batches = [task.batch(k) for k in range(models.BATCHES)]
     turn = itertools.cycle(batches)
@@ -286,8 +286,8 @@ def _word2vec(work: Word2vec, threads: int) -> Contestant:
     rng = np.random.default_rng(3)
     start = (rng.random((work.vocabulary, work.width), dtype=np.float32) - 0.5) / work.width
     with fo.Graph().as_default():
-        vectors = fo.Variable(start, copy=False)
-        contexts = fo.Variable(np.zeros((work.vocabulary, work.width), np.float32), copy=False)
+        vectors = fo.Variable(start)
+        contexts = fo.Variable(np.zeros((work.vocabulary, work.width), np.float32))
     # Adagrad: a batch sums the gradients of a frequent word, which plain descent overshoots.
     ours = fo.AdagradOptimizer(models.WORD_RATE, initial_accumulator_value=models.WORD_ACCUMULATOR)
 
