@@ -44,8 +44,8 @@ class Variable(Differentiable):
     copy : bool, default True
         Own a copy of the value. With False the variable shares the memory that it is given and
         trains it in place: an ndarray, a `numpy.memmap`, the memory of a PyTorch CPU tensor.
-        Its own begins at a cache line, which memory of NumPy does not: rows of a table that straddle
-        two lines take longer to read and to update.
+        Its own begins at a cache line, which memory of NumPy does not: rows of a table that
+        straddle two lines take longer to read and to update.
     constraint : callable, optional
         Called with the variable after each dense update; what it returns becomes the value. After
         a sparse update it is called with the updated rows, if it has an attribute ``rows`` that is
