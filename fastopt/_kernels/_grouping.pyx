@@ -25,7 +25,7 @@ cdef extern from "grouping.hpp" namespace "fastopt" nogil:
     cdef cppclass Grouper:
         int64_t load(
             const void* indices, cbool indices64, int64_t n, int64_t n_rows, int64_t bucket_rows,
-            parallel_fn parallel, int threads,
+            cbool sorts, parallel_fn parallel, int threads,
         ) noexcept
 
     int64_t sort_all(
@@ -141,7 +141,9 @@ cdef class Grouping:
         starts = <int64_t*>cnp.PyArray_DATA(self.starts)
         grouper = new Grouper()
         with nogil:
-            status = grouper.load(data, wide, n, n_rows, 0, <parallel_fn>parallel_for, threads)
+            status = grouper.load(
+                data, wide, n, n_rows, 0, True, <parallel_fn>parallel_for, threads
+            )
             if status == -1:
                 self.n_unique = sort_all(
                     grouper[0], positions, unique, starts, <parallel_fn>parallel_for, threads

@@ -6,6 +6,10 @@
 // threads meet in a row. Within a bucket they are sorted by row; look-ups of a row stay in order of
 // arrival. The result depends neither on the number of threads nor on the borders of buckets.
 //
+// One thread by itself needs no parts to hand out: look-ups that are not too many for the cache it
+// sorts by all digits of the row, from the last to the first, counted when they were loaded. Buckets
+// are then made of the first digit.
+//
 // An item packs row and position into 8 bytes; tables of more than 2**32 rows, and more than 2**32
 // look-ups, take 16.
 #pragma once
@@ -155,6 +159,9 @@ class Grouper {
   static constexpr std::int64_t kBucketItems = 1024;  // with its spare in the first cache
   static constexpr std::int64_t kChunkItems = 16384;  // look-ups worth a task of their own
   static constexpr int kBinRowBits = 3;               // buckets begin at multiples of 8 rows
+  static constexpr std::int64_t kAtOnce = 1 << 17;    // items that fit the second cache twice
+  static constexpr int kAtOnceDigit = 9;              // bits; as many places to write to are at hand
+  static constexpr int kMaxLows = 2;                  // digits before the first, then
 
   enum : std::int64_t { kFine = -1, kNoMemory = -2 };
 
@@ -171,10 +178,11 @@ class Grouper {
 
   // Copies and counts the look-ups. Returns the position of the first one out of range, kFine or
   // kNoMemory. With bucket_rows > 0 every row is in a bucket, looked up or not, and a bucket has
-  // about that many rows at most.
+  // about that many rows at most. `sorts`: sorted() will be asked for.
   std::int64_t load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
-                    std::int64_t bucket_rows, parallel_fn parallel, int threads) noexcept {
-    if (!begin_load(indices, indices64, n, n_rows, bucket_rows, threads)) return kNoMemory;
+                    std::int64_t bucket_rows, bool sorts, parallel_fn parallel,
+                    int threads) noexcept {
+    if (!begin_load(indices, indices64, n, n_rows, bucket_rows, sorts, threads)) return kNoMemory;
     for_chunks(load_task, parallel, threads);
     return end_load();
   }
@@ -182,7 +190,7 @@ class Grouper {
   // The same in parts, for those who load several at a time: between the two come the n_chunks()
   // tasks of load_task, in any order, on any threads. False: no memory.
   bool begin_load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
-                  std::int64_t bucket_rows, int threads) noexcept {
+                  std::int64_t bucket_rows, bool sorts, int threads) noexcept {
     n_ = n;
     n_rows_ = n_rows;
     bucket_rows_ = bucket_rows;
@@ -194,8 +202,14 @@ class Grouper {
     if (bucket_rows > 0) wanted = std::max(wanted, n_rows / bucket_rows);
     const int bin_bits = std::min(std::max(0, row_bits - kBinRowBits),
                                   bit_width(std::min<std::int64_t>(wanted, 4096) - 1));
-    shift_ = row_bits - bin_bits;
-    n_bins_ = std::int64_t{1} << bin_bits;
+    n_lows_ = std::max(0, (row_bits - 1) / kAtOnceDigit);
+    digit_ = std::max(kBinRowBits, (row_bits + n_lows_) / (n_lows_ + 1));
+    if (!sorts || threads > 1 || n <= 2 * kBucketItems || n > kAtOnce || n_lows_ > kMaxLows ||
+        (bucket_rows > 0 && n_rows >> digit_ * n_lows_ < n_rows / bucket_rows)) {
+      n_lows_ = 0;
+    }
+    shift_ = n_lows_ > 0 ? digit_ * n_lows_ : row_bits - bin_bits;
+    n_bins_ = std::int64_t{1} << (row_bits - shift_);
     n_chunks_ = std::max<std::int64_t>(1, std::min<std::int64_t>(threads, n / kChunkItems));
     const std::size_t word = wide_ ? sizeof(std::uint64_t) : sizeof(std::uint32_t);
     if (!rows_.reserve(word * static_cast<std::size_t>(n)) ||
@@ -247,14 +261,15 @@ class Grouper {
   static void load_task(void* self, std::ptrdiff_t c) noexcept {
     Grouper& g = *static_cast<Grouper*>(self);
     g.bad_.as<std::int64_t>()[c] =
-        g.wide_ ? (g.indices64_ ? g.load_chunk<std::int64_t, std::uint64_t>(c)
-                                : g.load_chunk<std::int32_t, std::uint64_t>(c))
-                : (g.indices64_ ? g.load_chunk<std::int64_t, std::uint32_t>(c)
-                                : g.load_chunk<std::int32_t, std::uint32_t>(c));
+        g.indices64_ ? g.load_chunk_of<std::int64_t>(c) : g.load_chunk_of<std::int32_t>(c);
   }
   static void scatter_task(void* self, std::ptrdiff_t c) noexcept {
     Grouper& g = *static_cast<Grouper*>(self);
-    g.wide_ ? g.scatter_chunk<std::uint64_t>(c) : g.scatter_chunk<std::uint32_t>(c);
+    if (g.n_lows_ > 0) {
+      g.sort_at_once();
+    } else {
+      g.wide_ ? g.scatter_chunk<std::uint64_t>(c) : g.scatter_chunk<std::uint32_t>(c);
+    }
   }
   void end_scatter() noexcept { partitioned_ = true; }
 
@@ -293,12 +308,20 @@ class Grouper {
     return n_ / n_chunks_ * c + std::min(c, n_ % n_chunks_);
   }
 
-  template <class Index, class Word>
+  template <class Index>
+  std::int64_t load_chunk_of(std::int64_t c) noexcept {
+    if (n_lows_ == 1) return load_chunk<Index, std::uint32_t, 1>(c);
+    if (n_lows_ == 2) return load_chunk<Index, std::uint32_t, 2>(c);
+    return wide_ ? load_chunk<Index, std::uint64_t, 0>(c) : load_chunk<Index, std::uint32_t, 0>(c);
+  }
+  template <class Index, class Word, int kLows>
   std::int64_t load_chunk(std::int64_t c) noexcept {
     const Index* indices = static_cast<const Index*>(indices_);
     Word* rows = rows_.as<Word>();
     Word* counts = counts_.as<Word>() + c * n_bins_;
     std::memset(counts, 0, sizeof(Word) * static_cast<std::size_t>(n_bins_));
+    const int digit = digit_;
+    if (kLows > 0) std::memset(lows_, 0, sizeof(lows_));
     const std::uint64_t limit = static_cast<std::uint64_t>(n_rows_);
     const std::int64_t hi = chunk_start(c + 1);
     for (std::int64_t k = chunk_start(c); k < hi; ++k) {
@@ -308,6 +331,7 @@ class Grouper {
       if (row >= limit) return k;
       rows[k] = static_cast<Word>(row);
       ++counts[row >> shift_];
+      for (int d = 0; d < kLows; ++d) ++lows_[d][low_digit(row, d, digit)];
     }
     return kFine;
   }
@@ -327,7 +351,7 @@ class Grouper {
       const std::int64_t first_row = first_bin << shift_;
       if (items >= kBucketItems || bin + 1 == n_bins_ || end_row == n_rows_ ||
           (bucket_rows_ > 0 && end_row - first_row >= bucket_rows_)) {
-        bucket(b) = Bucket{first_row, end_row, lo, lo + items, 0, false};
+        bucket(b) = Bucket{first_row, end_row, lo, lo + items, 0, n_lows_ > 0};
         ++b;
         lo += items;
         items = 0;
@@ -336,6 +360,7 @@ class Grouper {
       }
     }
     n_buckets_ = b;
+    if (n_lows_ > 0) return;
     // The offsets of a chunk take the place of its counts, bucket by bucket: bucket b never stands
     // behind the bins it was made of.
     for (std::int64_t c = 0; c < n_chunks_; ++c) {
@@ -365,12 +390,50 @@ class Grouper {
     Item<Word>* items = items_.as<Item<Word>>();
     const std::int64_t hi = chunk_start(c + 1);
     for (std::int64_t k = chunk_start(c); k < hi; ++k) {
-      const Word row = rows[k];
-      Word& at = next[bucket_of[static_cast<std::uint64_t>(row) >> shift_]];
-      // There are more places to write to than the processor foresees by itself.
-      __builtin_prefetch(items + at + 64 / sizeof(Item<Word>), 1, 2);
-      items[at++] = {row, static_cast<Word>(k)};
+      Word& at = next[bucket_of[static_cast<std::uint64_t>(rows[k]) >> shift_]];
+      put(items, at, Item<Word>{rows[k], static_cast<Word>(k)});
     }
+  }
+
+  void sort_at_once() noexcept {
+    using Word = std::uint32_t;
+    const Word* rows = rows_.as<Word>();
+    Item<Word>* from = spare_.as<Item<Word>>();  // so that the first digit moves to the items
+    Item<Word>* to = items_.as<Item<Word>>();
+    if (n_lows_ == 1) std::swap(from, to);
+    const int digit = digit_;
+    starts_from_counts(lows_[0], std::int64_t{1} << digit);
+    for (std::int64_t k = 0; k < n_; ++k) {
+      put(to, lows_[0][low_digit(rows[k], 0, digit)], Item<Word>{rows[k], static_cast<Word>(k)});
+    }
+    if (n_lows_ == 2) {
+      std::swap(from, to);
+      starts_from_counts(lows_[1], std::int64_t{1} << digit);
+      for (std::int64_t k = 0; k < n_; ++k) {
+        put(to, lows_[1][low_digit(from[k].row, 1, digit)], from[k]);
+      }
+    }
+    std::swap(from, to);
+    Word* starts = counts_.as<Word>();
+    starts_from_counts(starts, n_bins_);
+    for (std::int64_t k = 0; k < n_; ++k) put(to, starts[from[k].row >> shift_], from[k]);
+  }
+  static std::uint64_t low_digit(std::uint64_t row, int d, int digit) noexcept {
+    return row >> d * digit & ((std::uint64_t{1} << digit) - 1);
+  }
+  static void starts_from_counts(std::uint32_t* counts, std::int64_t n) noexcept {
+    std::uint32_t sum = 0;
+    for (std::int64_t k = 0; k < n; ++k) {
+      const std::uint32_t count = counts[k];
+      counts[k] = sum;
+      sum += count;
+    }
+  }
+  template <class Word>
+  static void put(Item<Word>* items, Word& at, Item<Word> item) noexcept {
+    // There are more places to write to than the processor foresees by itself.
+    __builtin_prefetch(items + at + 64 / sizeof(Item<Word>), 1, 2);
+    items[at++] = item;
   }
 
   Scratch rows_, counts_, bad_, items_, spare_, buckets_, bucket_of_;
@@ -379,6 +442,8 @@ class Grouper {
   std::int64_t n_ = 0, n_rows_ = 0, bucket_rows_ = 0;
   std::int64_t n_bins_ = 0, n_buckets_ = 0, n_chunks_ = 1;
   int shift_ = 0;
+  int n_lows_ = 0, digit_ = 0;  // digits of digit_ bits below the bins that are sorted by at once
+  std::uint32_t lows_[kMaxLows][1 << kAtOnceDigit];
 };
 
 // The whole look-up list sorted by row: positions, the unique rows, and where each one starts.

@@ -316,7 +316,7 @@ inline std::int64_t scatter_add(void* table, std::int64_t n_rows, std::int64_t w
   const RowAdder adder(type, width, functions);
   const int used = n * adder.row_size() < kAloneBytes ? 1 : threads;
   Grouper grouper;
-  const std::int64_t status = grouper.load(ids, wide, n, n_rows, 0, parallel, used);
+  const std::int64_t status = grouper.load(ids, wide, n, n_rows, 0, false, parallel, used);
   if (status != Grouper::kFine) return status;
   if (!grouper.partition(parallel, used)) return Grouper::kNoMemory;
   ScatterAdd s{grouper, static_cast<char*>(table), static_cast<const char*>(values), adder};

@@ -30,7 +30,8 @@ class SparseUpdate {
                   int threads) noexcept {
     counted_ = false;
     grouper_ = &own_;
-    return own_.begin_load(indices, indices64, n, table.n_rows, bucket_rows(table), threads);
+    return own_.begin_load(indices, indices64, n, table.n_rows, bucket_rows(table),
+                           !table.rule->sequential, threads);
   }
   // Takes the look-ups that another one has loaded, and lives as long.
   void share(const SparseUpdate& other) noexcept {

@@ -52,8 +52,10 @@ def test_small_lists(indices: list[int], dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
-@pytest.mark.parametrize("n", [24, 25, 2048, 2049, 70_000])
-@pytest.mark.parametrize("n_rows", [1, 2, 4095, 4097, 100_000, 2**31 - 1, 2**32, 2**33, 2**62])
+@pytest.mark.parametrize("n", [24, 25, 2048, 2049, 70_000, 140_000])
+@pytest.mark.parametrize(
+    "n_rows", [1, 2, 9, 4095, 4097, 100_000, 2**24, 2**24 + 1, 2**31 - 1, 2**32, 2**33, 2**62]
+)
 def test_every_width_of_row_numbers(n_threads: int, n: int, n_rows: int) -> None:
     """pytorch/pytorch#57416: flattened keys overflowed. Beyond 2**32 rows items are wider."""
     rng = np.random.default_rng(9)
