@@ -16,10 +16,10 @@ from fastopt._kernels._row_set import RowSet
 from fastopt._kernels._rows import pooled_gather
 from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
+from fastopt.autodiff.at_hand import record
 from fastopt.autodiff.recording import current
 from fastopt.autodiff.tensor import HANDLERS
 from fastopt.embedding.pooled_gradient import pooled_gradient
-from fastopt.embedding.recorded import record
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.variable import Variable
 

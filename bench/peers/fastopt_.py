@@ -241,7 +241,8 @@ def _factorisation(work: Factorisation) -> Contestant:
         u, i, ratings = next(turn)
 
         def loss() -> Any:
-            return np.mean((fo.embedding_dot(users, u, items, i) - ratings) ** 2)
+            scores = fo.embedding_dot(users, u, items, i)
+            return fo.nn.mean_squared_error(labels=ratings, predictions=scores)
 
         ours.minimize(loss)
 
@@ -266,7 +267,8 @@ def _hogwild(work: Hogwild, threads: int) -> Contestant:
             u, i, ratings = batches[k % models.BATCHES]
 
             def loss(u: Any = u, i: Any = i, ratings: Any = ratings) -> Any:
-                return np.mean((fo.embedding_dot(users, u, items, i) - ratings) ** 2)
+                scores = fo.embedding_dot(users, u, items, i)
+                return fo.nn.mean_squared_error(labels=ratings, predictions=scores)
 
             ours.minimize(loss)
 

@@ -146,3 +146,6 @@ cdef extern from "table.h" nogil:
             const uint32_t* numbers, const int64_t* offsets, const void* coefficients,
             const void* values, void* out, Py_ssize_t lo, Py_ssize_t hi
         ) noexcept nogil
+        int (*sigmoid_cross_entropy)(
+            const float* labels, const float* logits, float* loss, float* slope, Py_ssize_t n
+        ) noexcept nogil

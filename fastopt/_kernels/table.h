@@ -167,4 +167,7 @@ typedef struct {
   void (*sum_products[FASTOPT_N_TYPES])(const uint32_t* numbers, const int64_t* offsets,
                                         const void* coefficients, const void* values, void* out,
                                         ptrdiff_t lo, ptrdiff_t hi);
+  /* see cross_entropy.h */
+  int (*sigmoid_cross_entropy)(const float* labels, const float* logits, float* loss, float* slope,
+                               ptrdiff_t n);
 } run_table;

@@ -9,10 +9,10 @@ import numpy as np
 from fastopt._kernels._dots import pair_dots, row_dots
 from fastopt._kernels._rows import pooled_gather
 from fastopt._kernels._transpose import sum_by_row
+from fastopt.autodiff.at_hand import record
 from fastopt.embedding.lookup import embedding_lookup
 from fastopt.embedding.pooled_gradient import entries_gradient
 from fastopt.embedding.quantized import QuantizedTable
-from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Tables, as_ids, fits_kernels
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.variable import Variable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fastopt.autodiff.at_hand import record
 from fastopt.autodiff.recording import current
 from fastopt.embedding.clipping import Clip, checked_max_norm
 from fastopt.embedding.quantized import QuantizedTable
-from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Part, Tables, as_ids
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.variable import Variable

@@ -12,12 +12,12 @@ from fastopt._arrays import contiguous, is_bfloat16
 from fastopt._kernels import _rows
 from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
+from fastopt.autodiff.at_hand import record
 from fastopt.autodiff.recording import current
 from fastopt.embedding.clipping import Clip, checked_max_norm
 from fastopt.embedding.pooled_gradient import pooled_gradient
 from fastopt.embedding.quantized import QuantizedTable
 from fastopt.embedding.ragged import Bags, as_bags, as_weights
-from fastopt.embedding.recorded import record
 from fastopt.embedding.tables import Array, Part, Tables, fits_kernels
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.variable import Variable

@@ -13,7 +13,7 @@ import numpy as np
 from fastopt import _sparse
 from fastopt._arrays import index_array, shown
 from fastopt.autodiff import Differentiable
-from fastopt.embedding.recorded import record
+from fastopt.autodiff.at_hand import record
 
 Array = np.ndarray[Any, Any]
 

@@ -20,6 +20,7 @@ from fastopt.nn.activations import (
 )
 from fastopt.nn.layers import linear
 from fastopt.nn.losses import (
+    mean_squared_error,
     sigmoid_cross_entropy_with_logits,
     softmax_cross_entropy_with_logits,
     sparse_softmax_cross_entropy_with_logits,
@@ -35,6 +36,7 @@ __all__ = [
     "linear",
     "log_sigmoid",
     "log_softmax",
+    "mean_squared_error",
     "relu",
     "sigmoid",
     "sigmoid_cross_entropy_with_logits",

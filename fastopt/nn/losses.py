@@ -8,7 +8,10 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
 from fastopt._arrays import shown
-from fastopt.autodiff import Differentiable, defvjp
+from fastopt._kernels import _losses, _nn
+from fastopt.autodiff import Differentiable, Tensor, defvjp
+from fastopt.autodiff.at_hand import record
+from fastopt.autodiff.recording import current
 from fastopt.nn import numerics
 from fastopt.nn.numerics import Array, as_floating, widened
 from fastopt.nn.recorded import recorded
@@ -48,6 +51,12 @@ def sigmoid_cross_entropy_with_logits(*, labels: Any, logits: Any) -> Any:
     >>> fo.nn.sigmoid_cross_entropy_with_logits(labels=[1.0, 0.0], logits=[0.0, 1e4]).round(4)
     array([6.931e-01, 1.000e+04])
     """
+    if type(logits) is Tensor and current().records and _losses.fits(labels, logits._value):
+        x = logits._value
+        slope = np.empty(x.shape, x.dtype)
+        loss = numerics.sigmoid_cross_entropy(labels, x, slope)
+        name = str(_sigmoid_cross_entropy.name)
+        return record(name, loss, [(logits, lambda g: np.multiply(slope, g))])
     return _sigmoid_cross_entropy(labels, logits)
 
 
@@ -67,6 +76,71 @@ def _sigmoid_cross_entropy(labels: Any, logits: Any) -> Any:
     labels, logits = _probabilities_and_logits(labels, logits)
     loss = numerics.sigmoid_cross_entropy(widened(labels), widened(logits))
     return loss.astype(logits.dtype, copy=False)
+
+
+def mean_squared_error(*, labels: Any, predictions: Any) -> Any:
+    """Mean of the squared differences, the loss of regression and of matrix factorisation.
+
+    The number is that of ``np.mean((predictions - labels) ** 2)``, up to rounding, as one recorded
+    operation.
+
+    Parameters
+    ----------
+    labels : array_like, Variable or Tensor
+        What the predictions should be. Arrays are cast to the dtype of `predictions`.
+    predictions : array_like, Variable or Tensor
+        Real numbers of the same shape; integers are computed in float64.
+
+    Returns
+    -------
+    Tensor or scalar
+        Of the dtype of `predictions`; NaN if there are none.
+
+    Raises
+    ------
+    TypeError
+        If `labels` or `predictions` are not real numbers.
+    ValueError
+        If the shapes differ: a column less a row would be a matrix.
+
+    Examples
+    --------
+    >>> import fastopt as fo
+    >>> float(fo.nn.mean_squared_error(labels=[1.0, 2.0], predictions=[1.0, 4.0]))
+    2.0
+    """
+    if type(predictions) is Tensor and current().records:
+        made = _mean_squared_error_of(labels, predictions)
+        if made is not None:
+            return made
+    shapes = np.shape(labels), np.shape(predictions)
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"labels and predictions must have the same shape, got labels of shape {shapes[0]} and "
+            f"predictions of shape {shapes[1]}"
+        )
+    if not isinstance(predictions, Differentiable):
+        predictions = as_floating(predictions, "predictions")
+    if not isinstance(labels, Differentiable):
+        labels = as_floating(labels, "labels").astype(predictions.dtype, copy=False)
+    return np.mean(np.square(predictions - labels))
+
+
+def _mean_squared_error_of(labels: Any, predictions: Tensor) -> Any | None:
+    """Return the loss of what the kernel takes: labels that are an array like the predictions."""
+    x = predictions._value
+    if type(labels) is not np.ndarray or labels.dtype != x.dtype or labels.shape != x.shape:
+        return None
+    if not (x.size and _nn.fits(x) and _nn.fits(labels)):
+        return None
+    difference = np.empty(x.shape, x.dtype)
+    loss = x.dtype.type(_losses.squared_error(labels, x, difference))
+    factor = 2.0 / x.size
+    return record(
+        "fastopt.nn.mean_squared_error",
+        loss,
+        [(predictions, lambda g: _losses.times(difference, factor * float(g)))],
+    )
 
 
 def softmax_cross_entropy_with_logits(*, labels: Any, logits: Any, axis: int = -1) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec
 import numpy as np
 
 from fastopt._arrays import compute_dtype, is_bfloat16, is_half
+from fastopt._kernels import _losses
 
 Array = np.ndarray[Any, Any]
 P = ParamSpec("P")
@@ -108,11 +109,16 @@ def log_softmax(x: Array, axis: int) -> Array:
     return shifted
 
 
-def sigmoid_cross_entropy(labels: Array, x: Array) -> Array:
+def sigmoid_cross_entropy(labels: Array, x: Array, slope: Array | None = None) -> Array:
     """Return ``max(x, 0) - x * labels + log1p(exp(-|x|))``.
 
-    An infinite logit on the side of its label costs nothing, where the difference is NaN.
+    An infinite logit on the side of its label costs nothing, where the difference is NaN. With a
+    `slope`, which only what the kernel fits may have, ``sigmoid(x) - labels`` is written there.
     """
+    if _losses.fits(labels, x):
+        loss = np.empty(x.shape, x.dtype)
+        if _losses.sigmoid_cross_entropy(labels, x, loss, slope):
+            return loss
     with np.errstate(invalid="ignore", under="ignore"):
         out = np.maximum(x, 0, out=np.empty(x.shape, x.dtype))
         product = np.multiply(x, labels, out=np.empty(x.shape, x.dtype))

@@ -16,6 +16,7 @@ from fastopt._kernels import _lists
 from fastopt._kernels._aggregate import add_n
 from fastopt._kernels._dots import row_dots
 from fastopt._kernels._grouping import Grouping
+from fastopt._kernels._losses import sigmoid_cross_entropy, squared_error
 from fastopt._kernels._row_set import RowSet
 from fastopt._kernels._rows import gather, pooled_gather, scatter_add
 from fastopt._kernels._transpose import sum_by_row
@@ -98,6 +99,11 @@ def digests() -> dict[str, str]:
         rows = RowSet(ids, 2000)
         single = rng.normal(size=rows.rows.size).astype(dtype)
         digest.update(rows.products(single, offsets, weights).tobytes())
+    logits, labels = rng.normal(0.0, 9.0, 30_007).astype(np.float32), rng.random(30_007, np.float32)
+    costs, slopes = np.empty_like(logits), np.empty_like(logits)
+    sigmoid_cross_entropy(labels, logits, costs, slopes)
+    digest.update(costs.tobytes() + slopes.tobytes())
+    digest.update(repr(squared_error(labels, logits, costs)).encode())
     found["sums"] = digest.hexdigest()
     digest = hashlib.sha256()
     rng = np.random.default_rng(8)

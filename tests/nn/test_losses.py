@@ -239,3 +239,88 @@ def test_labels_may_be_a_variable():
     np.testing.assert_allclose(
         np.asarray(loss), [math.log1p(math.exp(-2)), math.log1p(math.exp(2))]
     )
+
+
+# ------------------------------------------------------------------ what kernels compute
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (300, 40)])
+def test_sigmoid_of_tensors_and_arrays_have_the_same_bits(shape):
+    rng = np.random.default_rng(2)
+    x, z = rng.normal(size=shape).astype(np.float32), rng.random(shape).astype(np.float32)
+    of_arrays = nn.sigmoid_cross_entropy_with_logits(labels=z, logits=x)
+    t = Tensor(x)
+    of_tensor = nn.sigmoid_cross_entropy_with_logits(labels=z, logits=t)
+    np.testing.assert_array_equal(of_tensor.numpy(), of_arrays)
+    weights = rng.normal(size=shape).astype(np.float32)
+    for _ in range(2):  # what is kept for the derivative is not used up
+        (g,) = gradients(of_tensor, [t], weights)
+        slope = 1 / (1 + np.exp(-x.astype(np.float64))) - z
+        assert g.dtype == np.float32
+        np.testing.assert_allclose(g, slope * weights, rtol=1e-6, atol=1e-6)
+
+
+def test_sigmoid_of_infinite_float32_logits():
+    x = Tensor(np.array([np.inf, np.inf, -np.inf, -np.inf, 1.0], np.float32))
+    z = np.array([1, 0, 1, 0, 1], np.float32)
+    with np.errstate(all="raise"):
+        loss = nn.sigmoid_cross_entropy_with_logits(labels=z, logits=x)
+        (g,) = gradients(loss, [x])
+    np.testing.assert_array_equal(loss.numpy()[:4], [0, np.inf, np.inf, 0])
+    np.testing.assert_array_equal(g[:4], [0, 1, -1, 0])
+    assert loss.numpy()[4] == pytest.approx(math.log1p(math.exp(-1)), rel=1e-6)
+
+
+# ------------------------------------------------------------------ squared error
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3)])
+def test_squared_error_derivatives(shape):
+    rng = np.random.default_rng(1)
+    labels, predictions = rng.normal(size=shape), rng.normal(size=shape)
+    check(
+        lambda z, x: nn.mean_squared_error(labels=z, predictions=x),
+        labels,
+        predictions,
+        leaf=Variable,
+    )
+    check(lambda x: nn.mean_squared_error(labels=labels, predictions=x * 1.0), predictions)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [5, 20_000])
+def test_squared_error_is_the_mean_of_squares(dtype, n):
+    rng = np.random.default_rng(3)
+    x, z = rng.normal(size=n).astype(dtype), rng.normal(size=n).astype(dtype)
+    t = Tensor(x)
+    loss = nn.mean_squared_error(labels=z, predictions=t)
+    plain = np.mean((t - z) ** 2)
+    assert loss.dtype == dtype and loss.shape == ()
+    rtol = {np.float16: 2e-3, np.float32: 1e-5, np.float64: 1e-13}[dtype]  # NumPy sums in pairs
+    np.testing.assert_allclose(loss.numpy(), plain.numpy(), rtol=rtol)
+    for _ in range(2):
+        (g,), (right,) = gradients(3 * loss, [t]), gradients(3 * plain, [t])
+        assert g.dtype == dtype
+        np.testing.assert_allclose(g, right, rtol=max(rtol, 1e-6), atol=1e-7)
+
+
+def test_squared_error_of_other_kinds():
+    assert nn.mean_squared_error(labels=[1, 2], predictions=[1, 4]) == 2.0
+    x = Tensor(np.array([1.0, 2.0], np.float32))
+    for labels in ([0, 0], [False, False], np.zeros(2), np.zeros(4, np.float32)[::2]):
+        loss = nn.mean_squared_error(labels=labels, predictions=x)
+        assert loss.dtype == np.float32 and loss.item() == 2.5
+    none, nothing = np.ones(0), Tensor(np.ones(0))
+    with np.errstate(invalid="ignore"), pytest.warns(RuntimeWarning, match="Mean of empty slice"):
+        assert np.isnan(nn.mean_squared_error(labels=none, predictions=nothing).item())
+
+
+def test_squared_error_broadcasts_nothing():
+    """A column less a row would be a matrix, and its mean a number that looks like a loss."""
+    x = Tensor(np.ones((3, 1)))
+    for labels in (np.ones(3), [1.0, 1.0, 1.0], Variable(np.ones(3)), 1.0):
+        with pytest.raises(ValueError, match=r"same shape, got labels of shape .* \(3, 1\)"):
+            nn.mean_squared_error(labels=labels, predictions=x)
+    for labels, predictions in (("a", x), (np.ones((3, 1)) * 1j, x), ([1.0], ["a"])):
+        with pytest.raises((TypeError, ValueError)):
+            nn.mean_squared_error(labels=labels, predictions=predictions)
