@@ -30,6 +30,7 @@ cnp.import_array()
 
 cdef enum:
     KEEP_GIL = 1 << 12      # elements below which giving up the GIL costs more than the work
+    KEEP_GIL_LOOK_UPS = 1 << 13     # the same of look-ups that are copied and checked
 
 ctypedef enum State:
     FREE
@@ -219,7 +220,7 @@ cdef class Plan(Parts):
         cdef Part* part
         cdef cnp.ndarray indices
         cdef int threads = num_threads()
-        cdef int64_t status
+        cdef int64_t status, total = 0
         self.tables.clear()
         for k in range(self.n_parts):
             part = &self.parts[k]
@@ -232,8 +233,12 @@ cdef class Plan(Parts):
                 part.update, &part.table, part.indices, cnp.PyArray_DATA(indices),
                 cnp.PyArray_ITEMSIZE(indices) == 8, part.n_look_ups,
             )
-        with nogil:
-            status = self.tables.load(<parallel_fn>parallel_for, threads)
+            total += part.n_look_ups
+        if total <= KEEP_GIL_LOOK_UPS:
+            status = self.tables.load(<parallel_fn>parallel_for, 1)
+        else:
+            with nogil:
+                status = self.tables.load(<parallel_fn>parallel_for, threads)
         if status == -2:
             raise MemoryError("no memory to group the indices of sparse gradients")
         return status == -1

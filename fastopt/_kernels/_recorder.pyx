@@ -308,6 +308,50 @@ cdef class Recorder:
             return close(ans, args, values)
         return self._record(values, kwargs, ans, tuple(argnums), tuple(parents), reads)
 
+    def record(self, args, dict kwargs, ans):
+        """Record a call whose result the caller has computed.
+
+        For functions that do not want the whole value of a variable, such as look-ups.
+
+        Parameters
+        ----------
+        args : sequence
+            The arguments. One that can be differentiated stays as it is and is seen by the
+            derivative as an object with shape and dtype.
+        kwargs : dict
+            Further arguments of the derivative, all plain.
+        ans : ndarray
+            The result.
+
+        Returns
+        -------
+        Tensor or ndarray
+            `ans` itself where nothing is recorded.
+        """
+        cdef Mode mode = current_mode()
+        cdef list values = list(args), argnums = [], parents = []
+        cdef tuple reads = ()
+        cdef Py_ssize_t i
+        for i in range(len(values)):
+            x = values[i]
+            if not isinstance(x, differentiable_type):
+                continue
+            parent = x._node
+            if parent is None:
+                parent = x
+                if mode.watches:
+                    if x._trainable:
+                        mode.watch(x)
+                elif mode.versions:
+                    reads += ((x, x._version),)
+            values[i] = parent
+            if i not in self.blocked and inexact(x.dtype):
+                argnums.append(i)
+                parents.append(parent)
+        if not mode.records or not argnums:
+            return ans
+        return self._record(values, kwargs, ans, tuple(argnums), tuple(parents), reads)
+
     cpdef object _record(
         self, list values, dict kwargs, object ans, tuple argnums, tuple parents, tuple reads
     ):

@@ -54,12 +54,44 @@ ctypedef fused element:
 cdef RowMap* row_map = new RowMap()
 
 
+cdef inline bint is_real(object array) noexcept:
+    cdef int type_num
+    if not isinstance(array, np.ndarray):
+        return False
+    type_num = cnp.PyArray_TYPE(<cnp.ndarray>array)
+    return type_num == cnp.NPY_FLOAT or type_num == cnp.NPY_DOUBLE
+
+
+cdef inline bint has_row_numbers(object array) noexcept:
+    """Say whether an array holds int32 or int64, of which there are two of one size."""
+    return (
+        isinstance(array, np.ndarray)
+        and cnp.PyArray_ISINTEGER(<cnp.ndarray>array)
+        and cnp.PyArray_ISSIGNED(<cnp.ndarray>array)
+        and cnp.PyArray_ITEMSIZE(<cnp.ndarray>array) >= 4
+    )
+
+
 cdef int check(object array, str name, object dtype, int ndim) except -1:
     if not isinstance(array, np.ndarray) or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
         raise TypeError(f"{name} must be an aligned C-contiguous array of native byte order")
     if array.dtype != dtype or (ndim and array.ndim != ndim):
         raise ValueError(f"{name} must be {dtype}, not {array.dtype} of shape {array.shape}")
     return 0
+
+
+cdef cnp.ndarray row_numbers(const int64_t* rows, cnp.npy_intp n, int type_num):
+    """Return row numbers as an array; NumPy would give up the interpreter's lock to cast them."""
+    cdef cnp.ndarray found = cnp.PyArray_SimpleNew(1, &n, type_num)
+    cdef void* out = cnp.PyArray_DATA(found)
+    cdef cnp.npy_intp k
+    if cnp.PyArray_ITEMSIZE(found) == 8:
+        for k in range(n):
+            (<int64_t*>out)[k] = rows[k]
+    else:
+        for k in range(n):
+            (<int32_t*>out)[k] = <int32_t>rows[k]
+    return found
 
 
 cdef object summed(
@@ -113,7 +145,7 @@ cdef object summed(
             f"index {ids[-1 - n_unique]} at position {-1 - n_unique} is out of range for "
             f"{n_rows} rows"
         )
-    found = rows[:n_unique].astype(ids.dtype)
+    found = row_numbers(unique, n_unique, cnp.PyArray_TYPE(ids))
     total = empty((n_unique, *(<object>g).shape[1:]), g.dtype)
     sums = total
     for axis in range(1, cnp.PyArray_NDIM(g)):
@@ -156,7 +188,7 @@ def checked_bags(g, offsets, int64_t n, coefficients, Py_ssize_t n_bags=-1):
     TypeError, ValueError
         If an array is not as described, or the offsets don't rise from 0 to ``n``.
     """
-    if not isinstance(g, np.ndarray) or g.dtype not in (np.float32, np.float64) or g.ndim == 0:
+    if not is_real(g) or g.ndim == 0:
         raise TypeError("g must be an array of float32 or float64, with an axis of bags")
     check(g, "g", g.dtype, 0)
     check(offsets, "offsets", np.dtype(np.int64), 1)
@@ -183,7 +215,7 @@ def checked_bags(g, offsets, int64_t n, coefficients, Py_ssize_t n_bags=-1):
 
 cdef cnp.ndarray checked_rows(object bags, int64_t n_rows):
     """Return a copy of row numbers that may be trusted, as int32."""
-    if not isinstance(bags, np.ndarray) or bags.dtype not in (np.int32, np.int64):
+    if not has_row_numbers(bags):
         raise TypeError("bags must be an array of int32 or int64")
     check(bags, "bags", bags.dtype, 1)
     cdef Py_ssize_t k, n = bags.shape[0], bad = -1
@@ -232,7 +264,7 @@ def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows, bags=None):
     IndexError
         If an id is outside ``[0, n_rows)``, or one of ``bags`` is no row of ``g``.
     """
-    if not isinstance(ids, np.ndarray) or ids.dtype not in (np.int32, np.int64):
+    if not has_row_numbers(ids):
         raise TypeError("ids must be an array of int32 or int64")
     check(ids, "ids", ids.dtype, 1)
     n = ids.shape[0]
@@ -246,6 +278,6 @@ def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows, bags=None):
         return None
     if bags is not None:
         bags = checked_rows(bags, g.shape[0])
-    if g.dtype == np.float32:
+    if cnp.PyArray_TYPE(<cnp.ndarray>g) == cnp.NPY_FLOAT:
         return summed[float](0, g, offsets, ids, coefficients, n_rows, bags)
     return summed[double](0, g, offsets, ids, coefficients, n_rows, bags)

@@ -241,11 +241,12 @@ def backward(
         Arrays are C-contiguous and the caller's own: no two of them share memory.
     """
     owners: set[int] = set()
-    if any(x._node is not None for x in xs):
-        result: list[Any] = [None] * len(xs)
-        for position, g in BackwardPass(ys, xs, grad_ys, stop_gradients, aggregation_method):
-            result[position] = own(g, owners)
-        return result
+    for x in xs:
+        if x._node is not None:
+            result: list[Any] = [None] * len(xs)
+            for position, g in BackwardPass(ys, xs, grad_ys, stop_gradients, aggregation_method):
+                result[position] = own(g, owners)
+            return result
     # Nothing made any x, so nothing takes its gradient further: all are complete at the end.
     collect = partial(_collect, is_running(aggregation_method))
     pending: dict[int, tuple[Any, bool] | Terms] = {}

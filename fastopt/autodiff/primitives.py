@@ -96,48 +96,6 @@ class Primitive(Recorder):
         self._kept[argnums] = kept
         return kept
 
-    def record(self, args: Sequence[Any], kwargs: dict[str, Any], ans: Any) -> Any:
-        """Record a call whose result the caller has computed.
-
-        For functions that do not want the whole value of a variable, such as look-ups.
-
-        Parameters
-        ----------
-        args : sequence
-            The arguments. A `Differentiable` stays as it is and is seen by the derivative as an
-            object with shape and dtype.
-        kwargs : dict
-            Further arguments of the derivative, all plain.
-        ans : ndarray
-            The result.
-
-        Returns
-        -------
-        Tensor or ndarray
-            `ans` itself where nothing is recorded.
-        """
-        mode = current()
-        argnums: tuple[int, ...] = ()
-        parents: tuple[Any, ...] = ()
-        reads: tuple[tuple[Any, int], ...] = ()
-        values = list(args)
-        for i, x in enumerate(args):
-            if isinstance(x, Differentiable):
-                parent = x if x._node is None else x._node
-                if parent is x:
-                    if mode.watches:
-                        if x._trainable:
-                            mode.watch(x)
-                    elif mode.versions:
-                        reads += ((x, x._version),)
-                values[i] = parent
-                if i not in self.blocked and is_inexact(x.dtype):
-                    argnums += (i,)
-                    parents += (parent,)
-        if not mode.records or not argnums:
-            return ans
-        return self._record(values, kwargs, ans, argnums, parents, reads)
-
     def _sequence(self, i: int, x: Any) -> Any:
         if holds_differentiable(x):
             if not current().records:
