@@ -16,6 +16,7 @@ cimport numpy as cnp
 
 from ._dispatch cimport functions
 from ._pool cimport num_threads, parallel_for, task_fn
+from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport run_table
 
 cnp.import_array()
@@ -207,11 +208,13 @@ def pair_dots(first, ids, second, others):
         )
     else:
         with nogil:
+            leave_python()
             bad = c_row_dots(
                 cnp.PyArray_DATA(a), first_rows, cnp.PyArray_DATA(b), second_rows, width, type_,
                 cnp.PyArray_DATA(i), ids_wide, cnp.PyArray_DATA(j), others_wide, n, per_row,
                 cnp.PyArray_DATA(out), functions(), <parallel_fn>parallel_for, threads,
             )
+            return_to_python()
     if bad.id >= 0 or bad.other >= 0:
         return None
     cdef cnp.npy_intp n_starts = n + 1

@@ -11,6 +11,7 @@ cimport numpy as cnp
 
 from ._dispatch cimport functions
 from ._pool cimport num_threads, parallel_for
+from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport run_table
 
 cnp.import_array()
@@ -96,9 +97,11 @@ def sigmoid_cross_entropy(labels, logits, loss, slope):
         cross_entropy_task(&job, 0)
         return job.strange == 0
     with nogil:
+        leave_python()
         parallel_for(
             cross_entropy_task, &job, (job.n + CHUNK - 1) // CHUNK, 1 if job.n < ALONE else threads
         )
+        return_to_python()
     return job.strange == 0
 
 
@@ -137,8 +140,10 @@ def squared_error(labels, predictions, difference):
         subtract(type_, out, a, b, n)
         return functions().squares[type_](out, n) / n
     with nogil:
+        leave_python()
         subtract(type_, out, a, b, n)
         total = functions().squares[type_](out, n)
+        return_to_python()
     return total / n
 
 

@@ -22,6 +22,7 @@ from ._dispatch cimport functions
 from ._drivers cimport SparseSweep, SparseUpdate, StepScalars, parallel_fn
 from ._parts cimport Part, Parts
 from ._pool cimport num_threads, parallel_for
+from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport FASTOPT_MAX_SCALARS
 
 from .rules import RULES
@@ -238,7 +239,9 @@ cdef class Plan(Parts):
             status = self.tables.load(<parallel_fn>parallel_for, 1)
         else:
             with nogil:
+                leave_python()
                 status = self.tables.load(<parallel_fn>parallel_for, threads)
+                return_to_python()
         if status == -2:
             raise MemoryError("no memory to group the indices of sparse gradients")
         return status == -1
@@ -415,7 +418,9 @@ cdef class Plan(Parts):
             return
         self.state = RUNNING
         with nogil:
+            leave_python()
             enough = self.sweep()
+            return_to_python()
         self.state = BOUND
         if not enough:
             raise MemoryError("no memory to sort the indices of sparse gradients")

@@ -16,6 +16,7 @@ cimport numpy as cnp
 from ._dispatch cimport functions
 from ._half cimport half_number
 from ._pool cimport num_threads, parallel_for, task_fn
+from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport run_table
 
 cnp.import_array()
@@ -136,9 +137,11 @@ def gather(table, ids, out):
     cdef void* o = cnp.PyArray_DATA(<cnp.ndarray>out)
     cdef int threads = num_threads()
     with nogil:
+        leave_python()
         status = c_gather(
             t, n_rows, row_size, i, wide, n, o, functions(), <parallel_fn>parallel_for, threads
         )
+        return_to_python()
     check_status(status, ids, table)
 
 
@@ -241,10 +244,12 @@ def pooled_gather(table, ids, offsets, weights, scales, out, order=None):
     cdef int threads = num_threads()
     cdef Bad bad
     with nogil:
+        leave_python()
         bad = c_pooled_gather(
             t, n_rows, width, type, half, i, wide, n, starts, n_bags, turns, w, s, o,
             functions(), <parallel_fn>parallel_for, threads,
         )
+        return_to_python()
     if bad.bag >= 0:
         bag = bad.bag if order is None else int(order[bad.bag])
         if not 0 <= bag < n_bags:

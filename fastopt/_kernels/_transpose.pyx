@@ -15,6 +15,7 @@ cimport numpy as cnp
 
 from ._rows import pooled_gather
 from ._step_memory import empty
+from ._turns cimport leave_python, return_to_python
 
 cnp.import_array()
 
@@ -153,7 +154,9 @@ cdef object summed(
     if job.is_narrow(width):
         out = <element*>cnp.PyArray_DATA(sums)
         with nogil:
+            leave_python()
             job.sum(number, above, out, n_unique, width)
+            return_to_python()
         return total, found
     starts = empty((n_unique + 1,), np.dtype(np.int64))
     bags = empty((n,), np.dtype(np.int32))
@@ -164,7 +167,9 @@ cdef object summed(
         weights = empty((n,), g.dtype)
         turned = <element*>cnp.PyArray_DATA(<cnp.ndarray>weights)
     with nogil:
+        leave_python()
         job.turn(number, n_unique, first, bag, turned)
+        return_to_python()
     pooled_gather(g, bags, starts, weights, None, total)
     return total, found
 

@@ -1,0 +1,1 @@
+# What the other kernels call; nothing for Python.
