@@ -145,8 +145,11 @@ class SparseUpdate {
     walk_.values = values_;
     walk_.h = h_;
     walk_.width = table_->width;
-    // Two to four kilobytes of each array, but not too few rows.
-    walk_.ahead = in_order_ ? 16 : row_size_ <= 64 ? 64 : row_size_ <= 512 ? 32 : 16;
+    // Four to sixteen kilobytes of each array, but not too few rows.
+    walk_.ahead = in_order_ || row_size_ > 512 ? 16
+                  : row_size_ <= 64            ? 64
+                  : row_size_ <= 256           ? 48
+                                               : 32;
     walk_.batch = std::clamp<std::int64_t>(kBlock / std::max<std::int64_t>(1, table_->width), 1,
                                            FASTOPT_WALK_ROWS);
     const bool half = table_->half != nullptr, deferred = table_->deferred != nullptr;
