@@ -5,7 +5,7 @@
 Arrays are C-contiguous and of native byte order; that indices are in range is checked here.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libcpp cimport bool as cbool
 
@@ -62,13 +62,24 @@ cdef cnp.ndarray as_indices(object indices):
 
 
 cdef Py_ssize_t first_bad(const index_t* p, Py_ssize_t n, uint64_t limit) noexcept nogil:
+    # A row is bad where it, or the last one minus it, has a sign: vectors of the base level know no
+    # comparison of unsigned numbers.
     cdef Py_ssize_t lo, hi, k
+    cdef uint64_t signs64
+    cdef uint32_t signs32, last32 = <uint32_t>(min(limit, <uint64_t>1 << 31) - 1)
     cdef bint bad
     for lo in range(0, n, 1024):
         hi = min(lo + 1024, n)
-        bad = False
-        for k in range(lo, hi):
-            bad |= <uint64_t><int64_t>p[k] >= limit
+        if index_t is int64_t:
+            signs64 = 0
+            for k in range(lo, hi):
+                signs64 |= <uint64_t>p[k] | (limit - 1 - <uint64_t>p[k])
+            bad = signs64 >> 63
+        else:
+            signs32 = 0
+            for k in range(lo, hi):
+                signs32 |= <uint32_t>p[k] | (last32 - <uint32_t>p[k])
+            bad = signs32 >> 31
         if bad:
             for k in range(lo, hi):
                 if <uint64_t><int64_t>p[k] >= limit:

@@ -87,6 +87,18 @@ def test_out_of_range(dtype: Any, bad: int, position: int) -> None:
         Grouping(indices, 4)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("n_rows", [0, 1, 2**31 - 1, 2**31, 2**31 + 1, 2**32, 2**63 - 1])
+def test_rows_next_to_a_limit(dtype: Any, n_rows: int) -> None:
+    """The check tells by signs, in the width of the indices: none may overflow into a good one."""
+    kinds = np.iinfo(dtype)
+    near = [n_rows + d for d in (-2, -1, 0, 1)] + [0, 1, -1, kinds.min, kinds.min + 1, kinds.max]
+    for row in near:
+        if kinds.min <= row <= kinds.max:
+            found = find_out_of_range(np.full(3, row, dtype), n_rows)
+            assert found == (-1 if 0 <= row < n_rows else 0), row
+
+
 @pytest.mark.parametrize("n_threads", [1, 4])
 def test_the_first_of_many_is_named(n_threads: int) -> None:
     indices = np.zeros(100_000, np.int64)
