@@ -5,10 +5,13 @@
 #pragma once
 
 #include <stddef.h>
+#include <string.h>
 
 #define FASTOPT_DOT(NAME, T)                                              \
   static inline double NAME(const void* first, const void* second, ptrdiff_t n) { \
     typedef T lanes __attribute__((vector_size(16 * sizeof(T)), aligned(sizeof(T)), may_alias)); \
+    typedef T eights __attribute__((vector_size(8 * sizeof(T))));         \
+    typedef T fours __attribute__((vector_size(4 * sizeof(T))));          \
     const T* a = (const T*)first;                                         \
     const T* b = (const T*)second;                                        \
     lanes even = {0}, odd = {0};                                          \
@@ -22,12 +25,15 @@
       i += 16;                                                            \
     }                                                                     \
     even = even + odd;                                                    \
-    T sums[16], rest = 0;                                                 \
-    *(lanes*)sums = even;                                                 \
-    for (int half = 8; half > 0; half /= 2)                               \
-      for (int j = 0; j < half; ++j) sums[j] = sums[j] + sums[j + half];  \
+    T rest = 0;                                                           \
+    eights eight[2];                                                      \
+    memcpy(eight, &even, sizeof(even));                                   \
+    eight[0] = eight[0] + eight[1];                                       \
+    fours four[2];                                                        \
+    memcpy(four, eight, sizeof(four));                                    \
+    const fours sums = four[0] + four[1];                                 \
     for (; i < n; ++i) rest = rest + a[i] * b[i];                         \
-    return (double)(sums[0] + rest);                                      \
+    return (double)((sums[0] + sums[2]) + (sums[1] + sums[3]) + rest);    \
   }
 
 FASTOPT_DOT(dot_f32, float)
