@@ -246,8 +246,7 @@ def _factorisation(work: Factorisation) -> Contestant:
     def step() -> None:
         u, i, ratings = next(turn)
         theirs.zero_grad()
-        error = (users(u) * items(i)).sum(1) - ratings
-        (error**2).mean().backward()
+        functional.mse_loss((users(u) * items(i)).sum(1), ratings).backward()
         theirs.step()
 
     def loss() -> float:
