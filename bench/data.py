@@ -7,14 +7,24 @@ import math
 import numpy as np
 
 ZIPF_EXPONENT = 1.05
+LINE = 16  # float32 numbers of a cache line
 
 
 def numbers(shape: tuple[int, ...], seed: int = 0, scale: float = 0.01) -> np.ndarray:
-    """Return normal float32 numbers; a block is repeated, since their values don't matter."""
+    """Return normal float32 numbers; a block is repeated, since their values don't matter.
+
+    They begin at a cache line, as what libraries make in their own backward passes does. NumPy's
+    large arrays begin 16 bytes behind one.
+    """
     size = math.prod(shape)
     block = np.random.default_rng(seed).standard_normal(min(size, 1 << 20), dtype=np.float32)
     block *= np.float32(scale)
-    return np.resize(block, shape)
+    whole = np.empty(size + LINE, np.float32)
+    first = -(whole.ctypes.data // whole.itemsize) % LINE
+    made = whole[first : first + size]
+    for lo in range(0, size, 1 << 20):
+        made[lo : lo + (1 << 20)] = block[: size - lo]
+    return made.reshape(shape)
 
 
 def ids(kind: str, n_rows: int, n: int, seed: int = 1) -> np.ndarray:

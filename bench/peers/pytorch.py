@@ -246,7 +246,7 @@ def _factorisation(work: Factorisation) -> Contestant:
     def step() -> None:
         u, i, ratings = next(turn)
         theirs.zero_grad()
-        functional.mse_loss((users(u) * items(i)).sum(1), ratings).backward()
+        torch.nn.functional.mse_loss((users(u) * items(i)).sum(1), ratings).backward()
         theirs.step()
 
     def loss() -> float:
