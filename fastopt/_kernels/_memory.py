@@ -39,6 +39,7 @@ def empty(shape: int | tuple[int, ...], dtype: DTypeLike, stagger: int) -> np.nd
     size = math.prod(shape) * dtype.itemsize
     # Rows are read here and there: from one huge page on, arrays start where such a page does.
     unit = _HUGE_PAGE if size >= _HUGE_PAGE else _PAGE
-    memory = np.empty(size + unit + _PAGE, np.uint8)
+    # Whole units: what lies within the last one is in a huge page, too.
+    memory = np.empty(-(-size // unit) * unit + unit + _PAGE, np.uint8)
     start = -memory.ctypes.data % unit + stagger * _STEP % _PAGE
     return np.ndarray(shape, dtype, memory, offset=start)

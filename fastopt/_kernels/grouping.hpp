@@ -163,7 +163,7 @@ class Grouper {
   static constexpr int kAtOnceDigit = 9;              // bits; as many places to write to are at hand
   static constexpr int kMaxLows = 2;                  // digits before the first, then
 
-  enum : std::int64_t { kFine = -1, kNoMemory = -2 };
+  enum : std::int64_t { kFine = -1, kNoMemory = -2, kAscends = -3 };
 
   std::int64_t size() const noexcept { return n_; }
   std::int64_t n_rows() const noexcept { return n_rows_; }
@@ -182,16 +182,21 @@ class Grouper {
   std::int64_t load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
                     std::int64_t bucket_rows, bool sorts, parallel_fn parallel,
                     int threads) noexcept {
-    if (!begin_load(indices, indices64, n, n_rows, bucket_rows, sorts, threads)) return kNoMemory;
+    if (!begin_load(indices, indices64, n, n_rows, bucket_rows, sorts, false, threads)) {
+      return kNoMemory;
+    }
     for_chunks(load_task, parallel, threads);
     return end_load();
   }
 
   // The same in parts, for those who load several at a time: between the two come the n_chunks()
-  // tasks of load_task, in any order, on any threads. False: no memory.
+  // tasks of load_task, in any order, on any threads. False: no memory. `lists`: if each row comes
+  // before the next one, they are hardly to be partitioned; then they are not counted before.
   bool begin_load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
-                  std::int64_t bucket_rows, bool sorts, int threads) noexcept {
+                  std::int64_t bucket_rows, bool sorts, bool lists, int threads) noexcept {
     n_ = n;
+    lists_ = lists;
+    ascends_ = false;
     n_rows_ = n_rows;
     bucket_rows_ = bucket_rows;
     partitioned_ = false;
@@ -224,15 +229,19 @@ class Grouper {
   }
   std::int64_t end_load() noexcept {
     indices_ = nullptr;
+    ascends_ = lists_;
     for (std::int64_t c = 0; c < n_chunks_; ++c) {
-      if (bad_.as<std::int64_t>()[c] >= 0) {
-        const std::int64_t bad = bad_.as<std::int64_t>()[c];
+      const std::int64_t found = bad_.as<std::int64_t>()[c];
+      if (found >= 0) {
         n_ = 0;
-        return bad;
+        return found;
       }
+      ascends_ = ascends_ && found == kAscends && (c == 0 || rises_at(chunk_start(c)));
     }
     return kFine;
   }
+  // Whether each row is known to come before the next one: of look-ups that were loaded as lists.
+  bool ascends() const noexcept { return ascends_; }
 
   // Cuts the rows into buckets and moves the items there. False: no memory.
   bool partition(parallel_fn parallel, int threads) noexcept {
@@ -257,7 +266,22 @@ class Grouper {
     }
     return true;
   }
-  void begin_scatter() noexcept { wide_ ? cut<std::uint64_t>() : cut<std::uint32_t>(); }
+  void begin_scatter() noexcept {
+    for (std::int64_t c = 0; c < n_chunks_; ++c) {
+      std::int64_t& found = bad_.as<std::int64_t>()[c];
+      if (found != kAscends) continue;
+      const std::int64_t lo = chunk_start(c), hi = chunk_start(c + 1);
+      if (n_lows_ == 1) {
+        count<std::uint32_t, 1>(c, lo, hi);
+      } else if (n_lows_ == 2) {
+        count<std::uint32_t, 2>(c, lo, hi);
+      } else {
+        wide_ ? count<std::uint64_t, 0>(c, lo, hi) : count<std::uint32_t, 0>(c, lo, hi);
+      }
+      found = kFine;
+    }
+    wide_ ? cut<std::uint64_t>() : cut<std::uint32_t>();
+  }
   static void load_task(void* self, std::ptrdiff_t c) noexcept {
     Grouper& g = *static_cast<Grouper*>(self);
     g.bad_.as<std::int64_t>()[c] =
@@ -317,23 +341,54 @@ class Grouper {
   template <class Index, class Word, int kLows>
   std::int64_t load_chunk(std::int64_t c) noexcept {
     const Index* indices = static_cast<const Index*>(indices_);
+    // Read once: the array may change under us. A negative one becomes a huge one.
+    const auto at = [indices](std::int64_t k) noexcept {
+      return static_cast<std::uint64_t>(
+          static_cast<std::int64_t>(*const_cast<const volatile Index*>(indices + k)));
+    };
     Word* rows = rows_.as<Word>();
     Word* counts = counts_.as<Word>() + c * n_bins_;
-    std::memset(counts, 0, sizeof(Word) * static_cast<std::size_t>(n_bins_));
     const int digit = digit_;
-    if (kLows > 0) std::memset(lows_, 0, sizeof(lows_));
     const std::uint64_t limit = static_cast<std::uint64_t>(n_rows_);
-    const std::int64_t hi = chunk_start(c + 1);
-    for (std::int64_t k = chunk_start(c); k < hi; ++k) {
-      // Read once: the array may change under us. A negative one becomes a huge one.
-      const std::uint64_t row = static_cast<std::uint64_t>(
-          static_cast<std::int64_t>(*const_cast<const volatile Index*>(indices + k)));
+    const std::int64_t lo = chunk_start(c), hi = chunk_start(c + 1);
+    std::int64_t k = lo;
+    if (lists_) {
+      for (std::uint64_t next = 0; k < hi; ++k) {
+        const std::uint64_t row = at(k);
+        if (row >= limit) return k;
+        rows[k] = static_cast<Word>(row);
+        if (row < next) break;
+        next = row + 1;
+      }
+      if (k == hi) return kAscends;
+      ++k;
+    }
+    count<Word, kLows>(c, lo, k);
+    for (; k < hi; ++k) {
+      const std::uint64_t row = at(k);
       if (row >= limit) return k;
       rows[k] = static_cast<Word>(row);
       ++counts[row >> shift_];
       for (int d = 0; d < kLows; ++d) ++lows_[d][low_digit(row, d, digit)];
     }
     return kFine;
+  }
+  // Counts the rows of look-ups [lo, hi) of a chunk, the first of it.
+  template <class Word, int kLows>
+  void count(std::int64_t c, std::int64_t lo, std::int64_t hi) noexcept {
+    const Word* rows = rows_.as<Word>();
+    Word* counts = counts_.as<Word>() + c * n_bins_;
+    std::memset(counts, 0, sizeof(Word) * static_cast<std::size_t>(n_bins_));
+    if (kLows > 0) std::memset(lows_, 0, sizeof(lows_));
+    for (std::int64_t k = lo; k < hi; ++k) {
+      const std::uint64_t row = rows[k];
+      ++counts[row >> shift_];
+      for (int d = 0; d < kLows; ++d) ++lows_[d][low_digit(row, d, digit_)];
+    }
+  }
+  bool rises_at(std::int64_t k) const noexcept {
+    return wide_ ? rows<std::uint64_t>()[k - 1] < rows<std::uint64_t>()[k]
+                 : rows<std::uint32_t>()[k - 1] < rows<std::uint32_t>()[k];
   }
 
   // Joins neighbouring bins into buckets of at least kBucketItems items, and turns each chunk's
@@ -441,6 +496,7 @@ class Grouper {
   bool indices64_ = false, wide_ = false, partitioned_ = false;
   std::int64_t n_ = 0, n_rows_ = 0, bucket_rows_ = 0;
   std::int64_t n_bins_ = 0, n_buckets_ = 0, n_chunks_ = 1;
+  bool lists_ = false, ascends_ = false;
   int shift_ = 0;
   int n_lows_ = 0, digit_ = 0;  // digits of digit_ bits below the bins that are sorted by at once
   std::uint32_t lows_[kMaxLows][1 << kAtOnceDigit];

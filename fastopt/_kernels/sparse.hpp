@@ -31,7 +31,7 @@ class SparseUpdate {
     counted_ = false;
     grouper_ = &own_;
     return own_.begin_load(indices, indices64, n, table.n_rows, bucket_rows(table),
-                           !table.rule->sequential, threads);
+                           !table.rule->sequential, may_list(table), threads);
   }
   // Takes the look-ups that another one has loaded, and lives as long.
   void share(const SparseUpdate& other) noexcept {
@@ -55,8 +55,7 @@ class SparseUpdate {
     in_order_ = table.rule->sequential && (threads == 1 || work(table) < kAlone);
     // A row decays the first time only.
     if (table.rule->sequential && !make_marks(table) && decays) return false;
-    as_listed_ = table.width < kShortRow && !table.every_row && !table.rule->sequential &&
-                 table.rule->reduction == 0 && !table.has_copies() && all_differ(table);
+    as_listed_ = may_list(table) && all_differ(table);
     return !by_buckets() || grouper_->partitioned() || grouper_->reserve_partition();
   }
   bool by_buckets() const noexcept { return !in_order_ && !as_listed_; }
@@ -111,6 +110,11 @@ class SparseUpdate {
   }
 
  private:
+  // Whether rows that all differ are updated in the order in which they are listed.
+  static bool may_list(const Table& table) noexcept {
+    return table.width < kShortRow && !table.every_row && !table.rule->sequential &&
+           table.rule->reduction == 0 && !table.has_copies();
+  }
   // With rows that are updated in any case, how many are a bucket.
   static std::int64_t bucket_rows(const Table& table) noexcept {
     if (!table.every_row) return 0;
@@ -374,6 +378,7 @@ class SparseUpdate {
   // are then updated as they are listed: to sort them would cost more than to find them. What has
   // duplicates is found out early.
   bool all_differ(const Table& table) noexcept {
+    if (grouper_->ascends()) return true;
     if (grouper_->wide() ? ascend<std::uint64_t>() : ascend<std::uint32_t>()) return true;
     if (!make_marks(table)) return false;
     return grouper_->wide() ? all_differ<std::uint64_t>() : all_differ<std::uint32_t>();

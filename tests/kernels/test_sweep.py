@@ -83,12 +83,19 @@ def test_with_all_rows_updated(n_threads: int) -> None:
 
 @pytest.mark.parametrize("n_threads", [1, 3])
 @pytest.mark.parametrize("n", [10, 3_000, 40_000])
-@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("order", ["any", "unique", "ascending", "one falls", "one repeats"])
 @pytest.mark.parametrize("rule", RULES)
-def test_tables_that_share_their_indices(rule: str, unique: bool, n: int, n_threads: int) -> None:
+def test_tables_that_share_their_indices(rule: str, order: str, n: int, n_threads: int) -> None:
+    """Lists that ascend are not counted until a table of wide rows asks for it."""
     rng = np.random.default_rng(1)
     n_rows = 50_000
-    shared = rng.permutation(n_rows)[:n] if unique else rng.integers(0, n_rows, n)
+    shared = rng.integers(0, n_rows, n) if order == "any" else rng.permutation(n_rows)[:n]
+    if order not in ("any", "unique"):
+        shared.sort()
+    if order == "one falls":
+        shared[[n // 2, n // 2 - 1]] = shared[[n // 2 - 1, n // 2]]
+    if order == "one repeats":
+        shared[n // 2] = shared[n // 2 - 1]
     sizes = [(n_rows, 1), (n_rows, 16), (n_rows + 1, 8), (n_rows, 8), (n_rows, 16), (n_rows, 1)]
     values = [rng.normal(size=(n, width)).astype(F32) for _, width in sizes]
     results = []
@@ -118,6 +125,21 @@ def test_a_table_that_shares_in_one_step_loads_its_own_in_the_next() -> None:
         plan.run((1.0,))
         for w, old, expected in zip(ws, before, (ids, second), strict=True):
             np.testing.assert_array_equal(np.flatnonzero((w != old).any(1)), np.unique(expected))
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize("bad", [-1, 40_000])
+@pytest.mark.parametrize("at", [0, 20_000, 39_999])
+def test_a_row_out_of_range_in_a_list_that_ascends(at: int, bad: int, n_threads: int) -> None:
+    w, slot, key = np.zeros((40_000, 1), F32), np.ones((40_000, 1), F32), Key()
+    ids = np.arange(40_000)
+    ids[at] = bad
+    with threads(n_threads):
+        plan = Plan("adagrad", [key], [w], [(slot,)], Slices)
+        gradient = Slices(np.ones((40_000, 1), F32), ids)
+        assert not plan.bind([(gradient, key)])
+        ids[at] = at
+        assert plan.bind([(gradient, key)])
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
