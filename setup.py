@@ -137,7 +137,8 @@ def extensions() -> list[Extension]:
         sources = [str(KERNELS / path.name)]
         if name == "_pool":
             sources.append(str(KERNELS / "pool.cpp"))
-        depends = sorted(str(KERNELS / source.name) for source in includes(path))
+        found = set().union(*(includes(ROOT / source) for source in sources))
+        depends = sorted(str(KERNELS / source.name) for source in found)
         flags = [*COMMON, *LEVELS[level]] + (["-std=c++17", "-pthread"] if cplusplus else [])
         result.append(
             Extension(

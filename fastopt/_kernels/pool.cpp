@@ -18,6 +18,8 @@
 
 #include "pool.hpp"
 
+#include "pause.hpp"
+
 #include <pthread.h>
 #if defined(__linux__)
 #include <sched.h>
@@ -66,14 +68,6 @@ Word helpers_at_work(Word word) { return word & kHelperMask; }
 Word helpers_allowed(Word word) { return (word >> kAllowedShift) & kHelperMask; }
 bool wants_helper(Word word) {
     return tasks_left(word) != 0 && helpers_at_work(word) < helpers_allowed(word);
-}
-
-void pause_core() {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__) || defined(__arm__)
-    asm volatile("yield");
-#endif
 }
 
 // Polls until done() or until the time is over; the clock is read only now and then.

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <thread>
 
+#include "pause.hpp"
+
 namespace fastopt {
 
 class Turns {
@@ -28,7 +30,7 @@ class Turns {
     if (take(mine) || polling_.exchange(true, std::memory_order_acquire)) return;
     const auto end = Clock::now() + kLongest;
     do {
-      for (int i = 0; i < 16; ++i) pause();
+      for (int i = 0; i < 16; ++i) pause_core();
     } while (!take(mine) && Clock::now() < end);
     there_.store(mine, std::memory_order_relaxed);  // whoever it was does something else by now
     polling_.store(false, std::memory_order_release);
@@ -53,13 +55,6 @@ class Turns {
   bool take(const void* mine) noexcept {
     const void* seen = nullptr;
     return there_.compare_exchange_strong(seen, mine, std::memory_order_relaxed) || seen == mine;
-  }
-  static void pause() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__) || defined(__arm__)
-    asm volatile("yield");
-#endif
   }
 
   alignas(64) std::atomic<const void*> there_{nullptr};  // who has come back last, and not left
