@@ -54,6 +54,40 @@ cdef int check_ids(object ids, str name) except -1:
     return 0
 
 
+cdef BadPair multiply(
+    cnp.ndarray first, cnp.ndarray ids, cnp.ndarray second, cnp.ndarray others, cnp.ndarray out
+):
+    """Write the products of checked arrays; there is something to multiply."""
+    cdef const void* a = cnp.PyArray_DATA(first)
+    cdef const void* b = cnp.PyArray_DATA(second)
+    cdef const void* i = cnp.PyArray_DATA(ids)
+    cdef const void* j = cnp.PyArray_DATA(others)
+    cdef void* o = cnp.PyArray_DATA(out)
+    cdef int64_t first_rows = cnp.PyArray_DIM(first, 0), second_rows = cnp.PyArray_DIM(second, 0)
+    cdef int64_t n = cnp.PyArray_SIZE(ids), total = cnp.PyArray_SIZE(others), per_row = total // n
+    cdef int64_t width = 1
+    cdef int d, threads = num_threads()
+    cdef int type_ = 0 if cnp.PyArray_TYPE(first) == cnp.NPY_FLOAT else 1
+    cdef cbool ids_wide = cnp.PyArray_ITEMSIZE(ids) == 8
+    cdef cbool others_wide = cnp.PyArray_ITEMSIZE(others) == 8
+    cdef BadPair bad
+    for d in range(1, cnp.PyArray_NDIM(first)):
+        width *= cnp.PyArray_DIM(first, d)
+    if total * width <= KEEP_GIL:
+        return c_row_dots(
+            a, first_rows, b, second_rows, width, type_, i, ids_wide, j, others_wide, n, per_row,
+            o, functions(), <parallel_fn>parallel_for, threads,
+        )
+    with nogil:
+        leave_python()
+        bad = c_row_dots(
+            a, first_rows, b, second_rows, width, type_, i, ids_wide, j, others_wide, n, per_row,
+            o, functions(), <parallel_fn>parallel_for, threads,
+        )
+        return_to_python()
+    return bad
+
+
 def row_dots(first, ids, second, others, out):
     """Multiply rows: ``out[i, k] = sum(first[ids[i]] * second[others[i, k]])``.
 
@@ -87,7 +121,7 @@ def row_dots(first, ids, second, others, out):
             f"tables must have rows alike, not {first.dtype} {first.shape} and {second.dtype} "
             f"{second.shape}"
         )
-    cdef int64_t n = ids.shape[0], total = others.shape[0], width = 1, size
+    cdef int64_t n = ids.shape[0], total = others.shape[0]
     if total % max(n, 1) or (n == 0 and total):
         raise ValueError(f"{total} others cannot be shared among {n} ids")
     if out.shape != (total,) or out.dtype != first.dtype or not out.flags.writeable:
@@ -97,22 +131,7 @@ def row_dots(first, ids, second, others, out):
         )
     if n == 0 or total == 0:
         return
-    for size in first.shape[1:]:
-        width *= size
-    cdef int type_ = 0 if first.dtype == np.float32 else 1, threads = num_threads()
-    cdef int64_t first_rows = first.shape[0], second_rows = second.shape[0], per_row = total // n
-    cdef cbool ids_wide = ids.dtype.itemsize == 8, others_wide = others.dtype.itemsize == 8
-    cdef const void* a = cnp.PyArray_DATA(<cnp.ndarray>first)
-    cdef const void* b = cnp.PyArray_DATA(<cnp.ndarray>second)
-    cdef const void* i = cnp.PyArray_DATA(<cnp.ndarray>ids)
-    cdef const void* j = cnp.PyArray_DATA(<cnp.ndarray>others)
-    cdef void* o = cnp.PyArray_DATA(<cnp.ndarray>out)
-    cdef BadPair bad
-    with nogil:
-        bad = c_row_dots(
-            a, first_rows, b, second_rows, width, type_, i, ids_wide, j, others_wide, n, per_row,
-            o, functions(), <parallel_fn>parallel_for, threads,
-        )
+    cdef BadPair bad = multiply(first, ids, second, others, out)
     if bad.id >= 0:
         raise IndexError(
             f"ids[{bad.id}] is {ids[bad.id]}, out of range for {first.shape[0]} rows"
@@ -189,32 +208,14 @@ def pair_dots(first, ids, second, others):
     cdef int64_t n = cnp.PyArray_SIZE(<cnp.ndarray>ids), total = cnp.PyArray_SIZE(others)
     if n == 0 or total == 0:
         return None
-    cdef int64_t first_rows = cnp.PyArray_DIM(a, 0), second_rows = cnp.PyArray_DIM(b, 0)
-    if first_rows == 0 or second_rows == 0:
+    if cnp.PyArray_DIM(a, 0) == 0 or cnp.PyArray_DIM(b, 0) == 0:
         return None
-    cdef int64_t width = cnp.PyArray_SIZE(a) // first_rows, per_row = total // n, k
+    cdef int64_t per_row = total // n, k
     cdef cnp.ndarray i = flat_copy(ids), j = flat_copy(others)
     cdef cnp.ndarray out = cnp.PyArray_SimpleNew(
         cnp.PyArray_NDIM(<cnp.ndarray>others), cnp.PyArray_DIMS(<cnp.ndarray>others), type_num
     )
-    cdef int type_ = 0 if type_num == cnp.NPY_FLOAT else 1, threads = num_threads()
-    cdef cbool ids_wide = cnp.PyArray_ITEMSIZE(i) == 8, others_wide = cnp.PyArray_ITEMSIZE(j) == 8
-    cdef BadPair bad
-    if total * width <= KEEP_GIL:
-        bad = c_row_dots(
-            cnp.PyArray_DATA(a), first_rows, cnp.PyArray_DATA(b), second_rows, width, type_,
-            cnp.PyArray_DATA(i), ids_wide, cnp.PyArray_DATA(j), others_wide, n, per_row,
-            cnp.PyArray_DATA(out), functions(), <parallel_fn>parallel_for, threads,
-        )
-    else:
-        with nogil:
-            leave_python()
-            bad = c_row_dots(
-                cnp.PyArray_DATA(a), first_rows, cnp.PyArray_DATA(b), second_rows, width, type_,
-                cnp.PyArray_DATA(i), ids_wide, cnp.PyArray_DATA(j), others_wide, n, per_row,
-                cnp.PyArray_DATA(out), functions(), <parallel_fn>parallel_for, threads,
-            )
-            return_to_python()
+    cdef BadPair bad = multiply(a, i, b, j, out)
     if bad.id >= 0 or bad.other >= 0:
         return None
     cdef cnp.npy_intp n_starts = n + 1

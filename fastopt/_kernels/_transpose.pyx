@@ -21,8 +21,9 @@ cnp.import_array()
 
 cdef extern from "transpose.hpp" namespace "fastopt" nogil:
     cdef cppclass RowMap:
-        uint32_t* take(int64_t n_rows, int64_t n, uint32_t* base) noexcept
-        void give_back() noexcept
+        pass
+
+    int64_t NO_MAP "fastopt::kNoMap"
 
     cdef cppclass Transpose[T]:
         const int64_t* offsets
@@ -32,9 +33,7 @@ cdef extern from "transpose.hpp" namespace "fastopt" nogil:
         cbool wide
         const T* coefficients
         int64_t n_rows
-        int64_t number(
-            uint32_t* map, uint32_t base, uint32_t* number, int64_t* unique, int64_t n
-        ) noexcept
+        int64_t number(RowMap* map, uint32_t* number, int64_t* unique, int64_t n) noexcept
         @staticmethod
         cbool is_narrow(int64_t width) noexcept
         void sum(
@@ -103,8 +102,6 @@ cdef object summed(
     cdef int64_t n = cnp.PyArray_DIM(ids, 0), n_bags = cnp.PyArray_DIM(offsets, 0) - 1
     cdef int64_t n_unique, width = 1
     cdef cnp.ndarray numbers, rows, sums, starts, bags
-    cdef uint32_t* map
-    cdef uint32_t base = 0
     cdef uint32_t* number
     cdef int64_t* unique
     cdef int64_t* first
@@ -129,17 +126,11 @@ cdef object summed(
         job.coefficients = <const element*>cnp.PyArray_DATA(<cnp.ndarray>coefficients)
     job.n_rows = n_rows
     if n <= KEEP_GIL:
-        map = row_map.take(n_rows, n, &base)
-        if map != NULL:
-            n_unique = job.number(map, base, number, unique, n)
-            row_map.give_back()
+        n_unique = job.number(row_map, number, unique, n)
     else:
         with nogil:
-            map = row_map.take(n_rows, n, &base)
-            if map != NULL:
-                n_unique = job.number(map, base, number, unique, n)
-                row_map.give_back()
-    if map == NULL:
+            n_unique = job.number(row_map, number, unique, n)
+    if n_unique == NO_MAP:
         return None
     if n_unique < 0:
         raise IndexError(

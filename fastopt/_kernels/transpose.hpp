@@ -74,6 +74,9 @@ class RowMap {
   std::uint32_t next_ = 1;
 };
 
+// What numbering returns if there is no map to be had.
+constexpr std::int64_t kNoMap = INT64_MIN;
+
 // What is looked up: ids[offsets[b]:offsets[b + 1]] are those of bag b, each with a coefficient of
 // type T, or 1 without any. They get row own[b] of g, or row b without any.
 template <class T>
@@ -98,28 +101,15 @@ struct Transpose {
   }
 
   // Numbers the rows by first appearance: number[k] is that of look-up k, unique[u] the row of
-  // number u. Returns how many there are, or -1 - k if look-up k is no row.
-  std::int64_t number(std::uint32_t* map, std::uint32_t base, std::uint32_t* number,
-                      std::int64_t* unique, std::int64_t n) const noexcept {
-    std::int64_t n_unique = 0;
-    for (std::int64_t k = 0; k < n; ++k) {
-      if (k + kAhead < n) {
-        const std::int64_t later = id(k + kAhead);
-        if (known(later)) __builtin_prefetch(map + later, 1, 3);
-      }
-      const std::int64_t row = id(k);
-      if (!known(row)) return -1 - k;
-      // Without a branch, which would be foreseen badly.
-      const std::uint32_t seen = map[row];
-      const std::uint32_t fresh = seen < base;
-      const std::uint32_t mine =
-          seen + ((0u - fresh) & (base + static_cast<std::uint32_t>(n_unique) - seen));
-      unique[n_unique] = row;
-      n_unique += fresh;
-      map[row] = mine;
-      number[k] = mine - base;
-    }
-    return n_unique;
+  // number u. Returns how many there are, -1 - k if look-up k is no row, or kNoMap.
+  std::int64_t number(RowMap* rows, std::uint32_t* number, std::int64_t* unique,
+                      std::int64_t n) const noexcept {
+    std::uint32_t base = 0;
+    std::uint32_t* const map = rows->take(n_rows, n, &base);
+    if (map == nullptr) return kNoMap;
+    const std::int64_t found = number_by(map, base, number, unique, n);
+    rows->give_back();
+    return found;
   }
 
   // Rows that are added up look-up by look-up: to turn the bags around first would take longer.
@@ -162,6 +152,29 @@ struct Transpose {
   }
 
  private:
+  std::int64_t number_by(std::uint32_t* map, std::uint32_t base, std::uint32_t* number,
+                         std::int64_t* unique, std::int64_t n) const noexcept {
+    std::int64_t n_unique = 0;
+    for (std::int64_t k = 0; k < n; ++k) {
+      if (k + kAhead < n) {
+        const std::int64_t later = id(k + kAhead);
+        if (known(later)) __builtin_prefetch(map + later, 1, 3);
+      }
+      const std::int64_t row = id(k);
+      if (!known(row)) return -1 - k;
+      // Without a branch, which would be foreseen badly.
+      const std::uint32_t seen = map[row];
+      const std::uint32_t fresh = seen < base;
+      const std::uint32_t mine =
+          seen + ((0u - fresh) & (base + static_cast<std::uint32_t>(n_unique) - seen));
+      unique[n_unique] = row;
+      n_unique += fresh;
+      map[row] = mine;
+      number[k] = mine - base;
+    }
+    return n_unique;
+  }
+
   // Sums of single elements are so close together that to fetch them costs more than to wait.
   void sum_singles(const std::uint32_t* number, const T* g, T* sums,
                    std::int64_t n_unique) const noexcept {
