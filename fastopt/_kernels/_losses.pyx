@@ -157,24 +157,3 @@ cdef void subtract(
     else:
         for i in range(n):
             (<double*>out)[i] = (<const double*>a)[i] - (<const double*>b)[i]
-
-
-def times(array, double factor):
-    """Return an array of float32 or float64, C-contiguous, times a number of its dtype."""
-    if type(array) is not np.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
-        raise TypeError("array must be an aligned C-contiguous array of native byte order")
-    cdef cnp.ndarray a = array
-    cdef int type_num = cnp.PyArray_TYPE(a)
-    if type_num != cnp.NPY_FLOAT and type_num != cnp.NPY_DOUBLE:
-        raise TypeError(f"array must be float32 or float64, not {array.dtype}")
-    cdef cnp.ndarray out = cnp.PyArray_SimpleNew(cnp.PyArray_NDIM(a), cnp.PyArray_DIMS(a), type_num)
-    cdef Py_ssize_t n = cnp.PyArray_SIZE(a)
-    cdef int type_ = 0 if type_num == cnp.NPY_FLOAT else 1
-    cdef void* to = cnp.PyArray_DATA(out)
-    cdef const void* data = cnp.PyArray_DATA(a)
-    if n <= KEEP_GIL:
-        functions().times[type_](to, data, factor, n)
-    else:
-        with nogil:
-            functions().times[type_](to, data, factor, n)
-    return out

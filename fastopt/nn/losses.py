@@ -9,6 +9,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from fastopt._arrays import shown
 from fastopt._kernels import _losses, _nn
+from fastopt._scaling import times
 from fastopt.autodiff import Differentiable, Tensor, defvjp
 from fastopt.autodiff.at_hand import record
 from fastopt.autodiff.recording import current
@@ -139,7 +140,7 @@ def _mean_squared_error_of(labels: Any, predictions: Tensor) -> Any | None:
     return record(
         "fastopt.nn.mean_squared_error",
         loss,
-        [(predictions, lambda g: _losses.times(difference, factor * float(g)))],
+        [(predictions, lambda g: times(difference, factor * float(g)))],
     )
 
 

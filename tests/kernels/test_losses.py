@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fastopt as fo
-from fastopt._kernels._losses import fits, sigmoid_cross_entropy, squared_error, times
+from fastopt._kernels import _lists
+from fastopt._kernels._losses import fits, sigmoid_cross_entropy, squared_error
 
 ULP = float(np.finfo(np.float32).eps)
 
@@ -108,7 +109,8 @@ def test_squared_error(dtype: Any, n: int) -> None:
     # The squares of float32 are exact in float64; of n sums each rounds once.
     exact = np.mean(difference.astype(np.longdouble) ** 2)
     np.testing.assert_allclose(mean, float(exact), rtol=(n + 2) * 2.0**-53)
-    np.testing.assert_array_equal(times(difference, 0.3), difference * dtype(0.3))
+    (scaled,) = _lists.times([difference], 0.3)  # what becomes of it in the derivative
+    np.testing.assert_array_equal(scaled, difference * dtype(0.3))
 
 
 def test_squared_error_of_what_does_not_fit() -> None:
@@ -129,5 +131,5 @@ def test_squared_error_of_what_does_not_fit() -> None:
         with pytest.raises(TypeError):
             squared_error(labels, predictions, difference)
     for array in (x[::2], x.astype(np.int32), [1.0]):
-        with pytest.raises(TypeError, match="array must be"):
-            times(array, 2.0)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"arrays\[0\] must be"):
+            _lists.times([array], 2.0)  # type: ignore[list-item]
