@@ -24,6 +24,8 @@ class SparseUpdate {
   static constexpr std::int64_t kShortRow = 8;     // rows with fewer elements are staged
   static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
   static constexpr std::int64_t kListed = 4096;    // different short rows that are a task
+  static constexpr std::int64_t kWideRow = 256;    // bytes of rows that are worth a partition
+  static constexpr std::int64_t kFar = 1 << 25;    // bytes of rows, if they are so many
 
   // Begins to load the look-ups of `own`; see Grouper::begin_load.
   bool begin_load(const Table& table, const void* indices, bool indices64, std::int64_t n,
@@ -52,7 +54,8 @@ class SparseUpdate {
   // False: no memory, nothing was changed. `decays`: run will be given a rate. Look-ups that go by
   // buckets are to be scattered then.
   bool prepare(const Table& table, bool decays, int threads) noexcept {
-    in_order_ = table.rule->sequential && (threads == 1 || work(table) < kAlone);
+    in_order_ = table.rule->sequential &&
+                (work(table) < kAlone || (threads == 1 && !pays_alone(table)));
     // A row decays the first time only.
     if (table.rule->sequential && !make_marks(table) && decays) return false;
     as_listed_ = may_list(table) && all_differ(table);
@@ -76,7 +79,7 @@ class SparseUpdate {
     decay_ = functions->decay[table.type];
     refresh_ = functions->refresh[table.half_type];
     narrow_ = functions->narrow[table.half_type];
-    item_size_ = table.type == 0 ? sizeof(float) : sizeof(double);
+    item_size_ = item_size(table);
     row_size_ = table.width * item_size_;
     set_walk();
   }
@@ -110,10 +113,19 @@ class SparseUpdate {
   }
 
  private:
+  static std::int64_t item_size(const Table& table) noexcept {
+    return table.type == 0 ? sizeof(float) : sizeof(double);
+  }
   // Whether rows that all differ are updated in the order in which they are listed.
   static bool may_list(const Table& table) noexcept {
     return table.width < kShortRow && !table.every_row && !table.rule->sequential &&
            table.rule->reduction == 0 && !table.has_copies();
+  }
+  // Whether one thread, too, is faster by buckets, where the rows of a bucket stay in the second
+  // cache, though the rule needs no sorted look-ups.
+  bool pays_alone(const Table& table) const noexcept {
+    const std::int64_t row_size = table.width * item_size(table);
+    return row_size >= kWideRow && std::min(grouper_->size(), table.n_rows) * row_size >= kFar;
   }
   // With rows that are updated in any case, how many are a bucket.
   static std::int64_t bucket_rows(const Table& table) noexcept {

@@ -160,6 +160,17 @@ def test_a_hot_row(rule: str, n_threads: int) -> None:
         check(*case, ids, 3000, 16, np.float32)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_many_wide_rows(n_threads: int, decay: float) -> None:
+    """Of more than 32 MiB even one thread updates those by buckets that need not be sorted."""
+    case = next(case for case in SPARSE_CASES if case[0] == "gradient_descent")
+    n_rows, width = 4100, 2050
+    ids = np.random.default_rng(0).permutation(np.arange(4300) % n_rows)
+    with threads(n_threads):
+        check(*case, ids, n_rows, width, np.float32, decay=decay)
+
+
 @pytest.mark.parametrize("rule", ["adagrad", "rowwise_adagrad", "gradient_descent"])
 @pytest.mark.parametrize("offset", [0, 4, 12, 60])
 def test_rows_that_begin_anywhere_in_a_line(rule: str, offset: int) -> None:
