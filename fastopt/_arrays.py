@@ -119,6 +119,34 @@ def contiguous(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return array.copy(order="C")
 
 
+def possible_ids(value: Any, name: str) -> np.ndarray[Any, Any]:
+    """Return what may be row numbers as an array of numbers of whatever dtype and shape.
+
+    Raises
+    ------
+    TypeError
+        If it cannot be made an array of numbers (None, a set, lists of unequal length, integers
+        beyond 64 bits), or has masked entries.
+    """
+    if type(value) is np.ndarray:
+        array = value
+    elif isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise TypeError(
+            f"masked entries of {name} have no value; leave them out, for example with "
+            f"`.compressed()`"
+        )
+    else:
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, RuntimeError) as error:  # lists of unequal length, say
+            raise TypeError(
+                f"{name} must be an array of integers, got {shown(value)} ({error})"
+            ) from error
+    if array.dtype.kind == "O":
+        raise TypeError(f"{name} must be an array of integers, got {shown(value)}")
+    return array
+
+
 def index_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     """Return `value` as a contiguous 1-D array of row numbers, int32 or int64.
 
@@ -128,14 +156,14 @@ def index_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     Raises
     ------
     TypeError
-        If the row numbers are not integers. An empty array may also be of a floating dtype, because
-        `numpy.array([])` is.
+        If the row numbers are not integers, or some are masked. An empty array may also be of a
+        floating dtype, because `numpy.array([])` is.
     ValueError
         If they are not one-dimensional.
     IndexError
         If an unsigned number does not fit into int64: no array has that many rows.
     """
-    array = np.asarray(value)
+    array = possible_ids(value, name)
     dtype = array.dtype
     if (dtype is _INT64 or dtype is _INT32) and array.ndim == 1 and array.flags.carray:
         return array

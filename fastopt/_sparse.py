@@ -71,7 +71,10 @@ def rows_of_scipy(matrix: Any, name: str) -> Rows:
             _checked_counts(
                 matrix.indptr, shape[0] // matrix.blocksize[0], len(matrix.indices), name
             )
-        coo = matrix.tocoo(copy=False)
+        try:
+            coo = matrix.tocoo(copy=False)
+        except (ValueError, IndexError) as error:  # as far as scipy looks
+            raise ValueError(f"{name} is malformed: {error}") from error
         coords = tuple(coo.coords) if hasattr(coo, "coords") else (coo.row, coo.col)
         data = coo.data
     return rows_of_entries(coords, data, shape, name)
@@ -84,6 +87,9 @@ def rows_of_csr(indptr: Any, columns: Any, data: Any, shape: tuple[int, ...], na
         if found is not None:
             return Rows(found[1], found[0], shape)
     # Other dtypes and layouts; and what is malformed, to say how.
+    if len(shape) == 1:  # one line of entries, and each of them is a row of the gradient
+        n = int(_checked_counts(indptr, 1, len(columns), name)[0])
+        return rows_of_entries((np.asarray(columns)[:n],), np.asarray(data)[:n], shape, name)
     counts = _checked_counts(indptr, shape[0], len(columns), name)
     touched = np.flatnonzero(counts)
     n = int(counts.sum())
@@ -107,6 +113,7 @@ def rows_of_entries(coords: tuple[Any, ...], data: Any, shape: tuple[int, ...], 
     """
     rows = index_array(coords[0], f"the row indices of {name}")
     values = real_array(data, f"the data of {name}")
+    _check_entries(values, shape[len(coords) :], name)
     _check_positions(rows, shape[0], values.shape[0], 0, name)
     if len(coords) == 1:  # nothing to gather: the entries are whole rows, and may repeat
         return Rows(contiguous(values), rows, shape)
@@ -125,6 +132,7 @@ def _filled(
     """Add entry k to position `coords[..., k]` of dense row `places[k]`, in order."""
     entries = real_array(data, f"the data of {name}")
     n_sparse = 1 + len(coords)
+    _check_entries(entries, shape[n_sparse:], name)
     keys = places.astype(np.int64)
     for axis, coord in enumerate(coords, start=1):
         positions = index_array(coord, f"the indices of axis {axis} of {name}")
@@ -155,18 +163,25 @@ def _entries_of_dia(
 def _checked_counts(indptr: Any, n_lines: int, n_entries: int, name: str) -> Array:
     """Return how many entries each row (or column) of a compressed matrix has."""
     offsets = index_array(indptr, f"indptr of {name}").astype(np.int64, copy=False)
-    counts = np.diff(offsets)
     if (
         offsets.size != n_lines + 1
         or offsets[0] != 0
         or offsets[-1] > n_entries
-        or (counts.size and counts.min() < 0)
+        or np.any(offsets[1:] < offsets[:-1])  # compared: a difference may overflow
     ):
         raise ValueError(
             f"{name} is malformed: indptr must rise from 0 over {n_lines + 1} offsets to at most "
             f"{n_entries}, the number of stored entries"
         )
-    return counts
+    return np.diff(offsets)
+
+
+def _check_entries(entries: Array, block: tuple[int, ...], name: str) -> None:
+    """Check that an entry is a number, or a block of the dense dimensions."""
+    if entries.ndim == 0 or entries.shape[1:] != block:
+        raise ValueError(
+            f"{name} is malformed: its data have shape {entries.shape}, an entry has shape {block}"
+        )
 
 
 def _check_positions(positions: Array, size: int, n_entries: int, axis: int, name: str) -> None:

@@ -127,12 +127,17 @@ def torch_array(tensor: Any, name: str) -> Array:
         raise TypeError(f"{name} is a tensor that requires a gradient; pass tensor.detach()")
     if str(tensor.dtype) == "torch.bfloat16":
         tensor = tensor.float()
-    array: Array = tensor.resolve_conj().resolve_neg().numpy()
+    try:
+        array: Array = tensor.resolve_conj().resolve_neg().numpy()
+    except TypeError as error:
+        raise TypeError(f"{name} is a tensor of {tensor.dtype}, which NumPy lacks") from error
     return array
 
 
 def _read_torch(tensor: Any, name: str) -> Array | IndexedSlices:
     """Return a PyTorch tensor of any layout."""
+    if tensor.is_nested:
+        raise TypeError(f"{name} is a nested tensor, which is not one array")
     layout = str(tensor.layout).removeprefix("torch.")
     if layout == "strided":
         return real_array(torch_array(tensor, name), name)
@@ -152,7 +157,7 @@ def _read_torch(tensor: Any, name: str) -> Array | IndexedSlices:
             )
         )
     if layout != "sparse_coo":
-        tensor = tensor.to_sparse()
+        tensor = _checked_compressed(tensor, layout, name).to_sparse()
     # Read as stored: the public accessors want a coalesced tensor, which would sum in another
     # order.
     coords = torch_array(tensor._indices(), name)
@@ -160,6 +165,25 @@ def _read_torch(tensor: Any, name: str) -> Array | IndexedSlices:
     if not coords.shape[0]:
         raise TypeError(f"{name} is a sparse tensor without sparse dimensions")
     return IndexedSlices._unchecked(*_sparse.rows_of_entries(tuple(coords), data, shape, name))
+
+
+def _checked_compressed(tensor: Any, layout: str, name: str) -> Any:
+    """Return the tensor if its offsets and indices are sound, which PyTorch's conversions trust."""
+    by_rows = layout in ("sparse_csr", "sparse_bsr")
+    offsets = tensor.crow_indices() if by_rows else tensor.ccol_indices()
+    indices = tensor.col_indices() if by_rows else tensor.row_indices()
+    try:
+        return sys.modules["torch"].sparse_compressed_tensor(
+            offsets,
+            indices,
+            tensor.values(),
+            tensor.shape,
+            layout=tensor.layout,
+            device=tensor.device,
+            check_invariants=True,
+        )
+    except RuntimeError as error:
+        raise ValueError(f"{name} is malformed: {error}") from error
 
 
 def _fit_slices(

@@ -187,6 +187,18 @@ class TestScipyEntries:
         assert g.indices.tolist() == [4, 0, 4]
         assert g.to_dense().tolist() == [2, 0, 0, 0, 4]
 
+    @pytest.mark.skipif(
+        tuple(map(int, scipy.__version__.split(".")[:2])) < (1, 14), reason="no 1-D CSR before 1.14"
+    )
+    def test_one_dimensional_csr(self) -> None:
+        m = sp.csr_array(np.array([0.0, 1.0, 0.0, 2.0]))
+        g = as_gradient(m, shape=(4,))
+        assert g.indices.tolist() == [1, 3]
+        assert g.to_dense().tolist() == [0, 1, 0, 2]
+        m.indptr = np.array([0, 9])
+        with pytest.raises(ValueError, match="indptr must rise from 0 over 2 offsets to at most 2"):
+            as_gradient(m)
+
 
 class TestMalformed:
     """Compiled code of SciPy trusts the arrays of a matrix; whoever assembles one may be wrong."""
@@ -214,6 +226,15 @@ class TestMalformed:
         with pytest.raises(ValueError, match="indptr must rise from 0 over 3 offsets to at most 2"):
             as_gradient(m)
 
+    @pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array])
+    def test_offsets_whose_difference_overflows(self, kind: Any) -> None:
+        """Each step from one to the next seems to rise; the process died of it."""
+        m = self.assembled(
+            kind, (3, 3), data=[1.0, 2.0], indices=[0, 1], indptr=[0, 2**63 - 1, -2, 2]
+        )
+        with pytest.raises(ValueError, match="indptr must rise from 0 over 4 offsets to at most 2"):
+            as_gradient(m)
+
     def test_block_offsets(self) -> None:
         m = sp.bsr_array(np.ones((4, 4)), blocksize=(2, 2))
         m.indptr = np.array([0, 2, 9])
@@ -223,12 +244,20 @@ class TestMalformed:
     def test_block_columns(self) -> None:
         m = sp.bsr_array(np.ones((4, 4)), blocksize=(2, 2))
         m.indices = np.array([0, 1, 0, 7])
-        with pytest.raises(ValueError, match="axis 1"):
-            as_gradient(m)
+        with pytest.raises(ValueError, match="^g is malformed: .*axis 1"):
+            as_gradient(m, name="g")
 
     def test_too_few_numbers(self) -> None:
         m = self.assembled(sp.csr_array, (2, 2), data=[1.0], indices=[0, 1], indptr=[0, 1, 2])
         with pytest.raises(ValueError, match="is malformed: 2 indices along axis 1 and 1 entries"):
+            as_gradient(m)
+
+    @pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array])
+    def test_blocks_for_numbers(self, kind: Any) -> None:
+        m = self.assembled(kind, (2, 2), data=np.ones((2, 3)), indices=[0, 1], indptr=[0, 1, 2])
+        with pytest.raises(
+            ValueError, match=r"its data have shape \(2, 3\), an entry has shape \("
+        ):
             as_gradient(m)
 
     def test_row_outside_the_shape(self) -> None:
@@ -332,6 +361,30 @@ class TestTorch:
         t = torch.sparse_coo_tensor([[7]], [[1.0, 2.0]], (4, 2), check_invariants=False)
         with pytest.raises(ValueError, match="index 7 of entry 0 is outside axis 0 of size 4"):
             as_gradient(t)
+
+    @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+    @pytest.mark.parametrize("layout", ["csr", "csc", "bsr", "bsc"])
+    def test_malformed_compressed(self, torch: Any, layout: str) -> None:
+        """PyTorch converts by offsets and indices that it trusts: the process died here."""
+        make = getattr(torch, f"sparse_{layout}_tensor")
+        values = torch.ones((2, 2, 2)) if layout.startswith("bs") else torch.ones(2)
+        for offsets, indices in (
+            ([0, 1, 99], [0, 1]),
+            ([0, 1, 2], [0, 10**9]),
+            ([0, 1, 2], [0, -1]),
+        ):
+            size = (4, 4) if layout.startswith("bs") else (2, 2)
+            t = make(offsets, indices, values, size, check_invariants=False)
+            with pytest.raises(ValueError, match="^g is malformed: "):
+                as_gradient(t, name="g")
+
+    @pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+    @pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
+    def test_what_is_no_array(self, torch: Any) -> None:
+        with pytest.raises(TypeError, match="^g is a nested tensor"):
+            as_gradient(torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), name="g")
+        with pytest.raises(TypeError, match="^g is a tensor of torch.float8_e4m3fn, which NumPy"):
+            as_gradient(torch.ones(2).to(torch.float8_e4m3fn), name="g")
 
     def test_no_sparse_dimension(self, torch: Any) -> None:
         t = torch.sparse_coo_tensor(

@@ -134,6 +134,17 @@ class TestErrors:
         with pytest.raises(TypeError, match="indices must be integers, got dtype"):
             IndexedSlices(np.ones(3), bad)
 
+    @pytest.mark.parametrize("bad", [None, {0, 1}, slice(0, 2), [[0], [1, 2]], [None, 0]])
+    def test_indices_that_are_no_array(self, bad: object) -> None:
+        with pytest.raises(TypeError, match="^indices must be an array of integers, got "):
+            IndexedSlices(np.ones((2, 1)), bad)
+
+    def test_masked_indices(self) -> None:
+        """What stands behind a mask, -1 or 999999 as often as a row number, was taken for one."""
+        with pytest.raises(TypeError, match="^masked entries of indices have no value"):
+            IndexedSlices(np.ones((2, 1)), np.ma.array([0, 1], mask=[False, True]))
+        assert len(IndexedSlices(np.ones((2, 1)), np.ma.array([0, 1]))) == 2
+
     def test_empty_mask_is_still_a_mask(self) -> None:
         with pytest.raises(TypeError, match="got dtype bool"):
             IndexedSlices(np.ones((0, 2)), np.array([], bool))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import compute_dtype
+from fastopt._arrays import compute_dtype, shown
 
 Array = np.ndarray[Any, Any]
 
@@ -17,12 +17,17 @@ def checked_max_norm(max_norm: float | None) -> float | None:
 
     Raises
     ------
+    TypeError
+        If it is not a number.
     ValueError
         If it is negative or NaN.
     """
     if max_norm is None:
         return None
-    value = float(max_norm)
+    try:
+        value = float(max_norm)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"max_norm must be None or a number, got {shown(max_norm)}") from error
     if not value >= 0:
         raise ValueError(f"max_norm must be None or at least 0, got {max_norm!r}")
     return value

@@ -214,9 +214,9 @@ def _checked_offsets(offsets: Any, n: int, name: str) -> Array:
             f"{name} must begin with 0 and hold one entry more than there are bags, got "
             f"{shown(given)}"
         )
-    steps = np.diff(offsets)
-    if steps.size and steps.min() < 0:
-        bag = int(np.argmax(steps < 0))
+    falls = offsets[1:] < offsets[:-1]  # compared: a difference may overflow
+    if falls.any():
+        bag = int(np.argmax(falls))
         raise ValueError(
             f"{name} must not decrease: {offsets[bag + 1]} follows {offsets[bag]} at position "
             f"{bag + 1}"

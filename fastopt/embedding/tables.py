@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastopt._arrays import index_array, is_half, shown
+from fastopt._arrays import index_array, is_half, plain_array, possible_ids
 from fastopt._kernels import _grouping, _rows
 from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
@@ -49,6 +49,8 @@ class Tables:
 
     Raises
     ------
+    TypeError
+        If something is no table.
     ValueError
         If there is no table, a table has no rows axis, the tables differ in row shape or dtype, or
         the strategy is neither "mod" nor "div".
@@ -61,10 +63,13 @@ class Tables:
         given = list(params) if listed else [params]
         if not given:
             raise ValueError("params must hold at least one table, got an empty list")
-        self.tables = [
-            t if isinstance(t, (Differentiable, QuantizedTable)) else np.asarray(t) for t in given
-        ]
         self._listed = listed
+        self.tables = [
+            t
+            if isinstance(t, (Differentiable, QuantizedTable))
+            else plain_array(t, f"params[{p}]" if listed else "params")
+            for p, t in enumerate(given)
+        ]
         first = self.tables[0]
         for p, t in enumerate(self.tables):
             if t.ndim == 0:
@@ -194,11 +199,9 @@ def as_ids(ids: Any, name: str, keep: bool = True) -> tuple[Array, tuple[int, ..
     Raises
     ------
     TypeError
-        If they are not integers.
+        If they are not integers, or some are masked.
     """
-    array = np.asarray(ids._read() if isinstance(ids, Differentiable) else ids)
-    if array.dtype == object:  # lists of unequal length, None, numbers beyond 64 bits
-        raise TypeError(f"{name} must be an array of integers, got {shown(ids)}")
+    array = possible_ids(ids._read() if isinstance(ids, Differentiable) else ids, name)
     line = array if array.ndim == 1 else array.reshape(-1)
     flat = index_array(line, name)
     if keep and (flat is line or np.may_share_memory(flat, array)):

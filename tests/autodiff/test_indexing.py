@@ -35,6 +35,8 @@ INDICES = {
     "int32": np.array([0, 2, 0], np.int32),
     "int8": np.array([0, -1], np.int8),
     "uint8": np.array([0, 2], np.uint8),
+    "swapped bytes": np.array([0, -1, 0], ">i8"),
+    "unaligned": np.frombuffer(b"\0" + np.array([2, 0]).tobytes(), np.uint8)[1:].view(np.int64),
     "empty list": [],
     "empty array": np.array([], np.int64),
     "array and full slice": (np.array([0, 0, 2]), slice(None)),

@@ -211,6 +211,11 @@ def test_integers_of_any_name(dtype):
     assert g.indices.dtype in (np.int32, np.int64)
 
 
+def test_masked_ids():
+    with pytest.raises(TypeError, match="^masked entries of ids have no value"):
+        embedding_lookup(np.zeros((3, 1)), np.ma.array([0, 1], mask=[False, True]))
+
+
 def test_a_shard_that_is_too_short():
     """Ids in the range of all rows together may still miss in a table of an unusual size."""
     tables = [np.zeros((1, 2)), np.zeros((4, 2))]
@@ -226,6 +231,8 @@ def test_params_must_be_tables():
         embedding_lookup(None, [0])
     with pytest.raises(ValueError, match="at least one table, got an empty list"):
         embedding_lookup([], [0])
+    with pytest.raises(TypeError, match="^params cannot be made an array of real numbers: <object"):
+        embedding_lookup(object(), [0])
     with pytest.raises(ValueError, match="params must have an axis of rows"):
         embedding_lookup(np.float64(1), [0])
     with pytest.raises(ValueError, match=r"params\[1\] has \(2,\), params\[0\] has \(3,\)"):
@@ -261,6 +268,14 @@ def test_max_norm_values():
     np.testing.assert_allclose(out[:2], table[:2] * 2 / np.sqrt([[20], [10]]), rtol=1e-15)
     np.testing.assert_array_equal(out[2:], table[2:])  # bit-equal: they are short enough
     np.testing.assert_array_equal(table, before)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"), [(-1, ValueError), (np.nan, ValueError), ("a", TypeError)]
+)
+def test_max_norm_must_be_a_length(bad, error):
+    with pytest.raises(error, match="^max_norm must be None or "):
+        embedding_lookup(np.zeros((3, 1)), [0], max_norm=bad)
 
 
 def test_max_norm_of_huge_rows():

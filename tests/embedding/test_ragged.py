@@ -130,6 +130,7 @@ def test_forms_that_are_refused(ids, message):
         (RaggedIds([0, 1], [1, 2]), "must begin with 0"),
         (RaggedIds([0, 1], []), "must begin with 0"),
         (RaggedIds([0, 1], [0, 2, 1, 2]), "must not decrease: 1 follows 2 at position 2"),
+        (RaggedIds([0, 1], [0, 2**63 - 1, -2, 2]), "must not decrease: -2 follows 922337203685"),
         (RaggedIds([[0, 1]], [0, 2]), "must be one-dimensional"),
         (RaggedIds([0, 1], [[0, 2]]), "must be one-dimensional"),
         ([0, 1], r"sp_ids\[0\] must be one-dimensional"),

@@ -77,12 +77,14 @@ def rows(x: Differentiable, ids: Any) -> Any:
 
 def _checked_ids(ids: Any, n: int, axis: int) -> Any:
     """Return integer ids without negative ones, as NumPy wraps them, or raise IndexError."""
-    if ids.dtype.char in "il" and ids.flags.c_contiguous and ids.flags.aligned:
+    flags = ids.flags
+    if ids.dtype.char in "il" and ids.dtype.isnative and flags.c_contiguous and flags.aligned:
         # The usual case in one pass: nothing negative, nothing beyond the end.
         if find_out_of_range(ids.reshape(-1), n) < 0:
             return ids
     if ids.size == 0:
         return ids.astype(np.int64)
+    ids = np.require(ids, ids.dtype.newbyteorder("="), "A")
     low, high = int(ids.min()), int(ids.max())
     if low < -n or high >= n:
         bad = high if high >= n else low
