@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from bench.workloads import Sparse
+
 ZIPF_EXPONENT = 1.05
 LINE = 16  # float32 numbers of a cache line
 
@@ -35,6 +37,11 @@ def ids(kind: str, n_rows: int, n: int, seed: int = 1) -> np.ndarray:
     if kind != "zipf":
         raise ValueError(f"kind of ids must be 'uniform' or 'zipf', got {kind!r}")
     return scattered(zipf_ranks(rng, n_rows, n), n_rows)
+
+
+def batches_of_ids(work: Sparse) -> list[np.ndarray]:
+    """Return the ids that the steps of an update take in turn."""
+    return [ids(work.ids, work.rows, work.lookups, seed) for seed in work.seeds]
 
 
 def zipf_ranks(rng: np.random.Generator, n_rows: int, n: int) -> np.ndarray:

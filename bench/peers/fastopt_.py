@@ -89,10 +89,7 @@ def _table(rows: int, width: int, value: float = 0.1) -> fo.Variable:
 def _sparse(work: Sparse) -> Contestant:
     ours = optimizer(work.rule)
     table = _table(work.rows, work.width)
-    # Looked up again in the next step, a row would never have missed one under Adam.
-    seeds = range(1, 9) if work.rule == "adam" else [1]
-    batches = [data.ids(work.ids, work.rows, work.lookups, seed) for seed in seeds]
-    turn = itertools.cycle(batches)
+    turn = itertools.cycle(data.batches_of_ids(work))
     values = data.numbers((work.lookups, work.width))
     shape = (work.rows, work.width)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import subprocess
 import tempfile
 import time
@@ -130,20 +131,23 @@ def _best_distance(step: Callable[[int], object]) -> Callable[[], object]:
 
 def _rows(work: Sparse, threads: int, in_order: bool) -> Contestant:
     probe = compiled()
-    ids = data.ids(work.ids, work.rows, work.lookups)
-    unique, first, counts = np.unique(ids, return_index=True, return_counts=True)
-    if not in_order:
-        arrival = np.argsort(first, kind="stable")
-        unique, counts = np.ascontiguousarray(unique[arrival]), counts[arrival]
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    batches = []
+    for ids in data.batches_of_ids(work):
+        unique, first, counts = np.unique(ids, return_index=True, return_counts=True)
+        if not in_order:
+            arrival = np.argsort(first, kind="stable")
+            unique, counts = np.ascontiguousarray(unique[arrival]), counts[arrival]
+        batches.append((unique, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)))
+    turn = itertools.cycle(batches)
     arrays = states(work.rows, work.width, SPARSE_STATES[work.rule])
     values = data.numbers((work.lookups, work.width))
-    x, n, width = pointers(arrays), ctypes.c_long(len(unique)), ctypes.c_long(work.width)
+    x, width = pointers(arrays), ctypes.c_long(work.width)
 
     def step(ahead: int) -> None:
+        unique, starts = next(turn)
         probe.rows(
-            x, len(arrays), width, address(unique), address(starts), n, address(values), threads,
-            ctypes.c_long(ahead),
+            x, len(arrays), width, address(unique), address(starts), ctypes.c_long(len(unique)),
+            address(values), threads, ctypes.c_long(ahead),
         )  # fmt: skip
 
     return _keep(_best_distance(step), arrays)

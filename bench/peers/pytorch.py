@@ -92,12 +92,14 @@ def _table(work: Sparse) -> torch.nn.Parameter:
 
 def _sparse(work: Sparse) -> Contestant:
     table = _table(work)
-    ids = torch.from_numpy(data.ids(work.ids, work.rows, work.lookups))[None]
+    turn = itertools.cycle([torch.from_numpy(ids)[None] for ids in data.batches_of_ids(work)])
     values = torch.from_numpy(data.numbers((work.lookups, work.width)))
     theirs = SPARSE[work.rule]([table])
 
     def step() -> None:
-        table.grad = torch.sparse_coo_tensor(ids, values, table.shape, check_invariants=False)
+        table.grad = torch.sparse_coo_tensor(
+            next(turn), values, table.shape, check_invariants=False
+        )
         theirs.step()
 
     return Contestant(step)

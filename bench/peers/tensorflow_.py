@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -75,31 +75,31 @@ def _dense(work: Dense) -> Contestant:
     return Contestant(step)
 
 
-def _slices(work: Sparse) -> tuple[Any, Any, Any]:
+def _slices(work: Sparse) -> tuple[Any, Iterator[Any], Any]:
     table = tf.Variable(tf.fill([work.rows, work.width], 0.1))
-    ids = tf.constant(data.ids(work.ids, work.rows, work.lookups))
-    return table, ids, tf.constant(data.numbers((work.lookups, work.width)))
+    turn = itertools.cycle([tf.constant(ids) for ids in data.batches_of_ids(work)])
+    return table, turn, tf.constant(data.numbers((work.lookups, work.width)))
 
 
 def _sparse(work: Sparse) -> Contestant:
-    table, ids, values = _slices(work)
+    table, turn, values = _slices(work)
     theirs = RULES[work.rule]()
     shape = tf.constant([work.rows, work.width], tf.int64)
 
     @tf.function
-    def step() -> None:
+    def step(ids: Any) -> None:
         theirs.apply_gradients([(tf.IndexedSlices(values, ids, shape), table)])
 
-    return Contestant(step)
+    return Contestant(lambda: step(next(turn)))
 
 
 def _lazy_adam(work: Sparse) -> Contestant:
     """TensorFlow Addons' recipe: unique, gather the slots, scatter."""
-    table, ids, values = _slices(work)
+    table, turn, values = _slices(work)
     m, v = tf.Variable(tf.zeros_like(table)), tf.Variable(tf.zeros_like(table))
 
     @tf.function
-    def step() -> None:
+    def step(ids: Any) -> None:
         rows, inverse = tf.unique(ids)
         g = tf.math.unsorted_segment_sum(values, inverse, tf.shape(rows)[0])
         new_m = 0.9 * tf.gather(m, rows) + 0.1 * g
@@ -108,7 +108,7 @@ def _lazy_adam(work: Sparse) -> Contestant:
         v.scatter_update(tf.IndexedSlices(new_v, rows))
         table.scatter_sub(tf.IndexedSlices(RATE * new_m / (tf.sqrt(new_v) + 1e-8), rows))
 
-    return Contestant(step)
+    return Contestant(lambda: step(next(turn)))
 
 
 def _aggregation(work: Aggregation) -> Contestant:
