@@ -247,6 +247,30 @@ struct SumWidenedBags {
   }
 };
 
+inline bag_job bags_of_rows(const void* table, std::int64_t n_rows, std::int64_t width,
+                            std::int64_t row_size, const void* ids, bool wide, std::int64_t n_ids,
+                            const std::int64_t* offsets, std::int64_t n_bags,
+                            const std::int64_t* order, const void* weights, const void* scales,
+                            void* out) noexcept {
+  return {table,  n_rows, width,   ids,    n_ids, offsets,
+          n_bags, order,  weights, scales, out,   near_distance(row_size),
+          wide,   ragged(table, row_size)};
+}
+
+// How bags are shared among threads.
+struct BagTasks {
+  std::int64_t chunk, n;
+  bool alone;
+
+  BagTasks(std::int64_t n_ids, std::int64_t n_bags, std::int64_t row_size) noexcept {
+    const std::int64_t bytes = (n_ids + n_bags) * row_size;
+    const std::int64_t per_bag = std::max<std::int64_t>(1, bytes / std::max<std::int64_t>(1, n_bags));
+    chunk = std::max<std::int64_t>(1, 4 * kTaskBytes / per_bag);
+    n = (n_bags + chunk - 1) / chunk;
+    alone = bytes < kAloneBytes;
+  }
+};
+
 struct Bad {
   std::int64_t id, bag;  // positions, or -1
 };
@@ -259,22 +283,16 @@ inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t wi
                          void* out, const run_table* functions,
                          parallel_fn parallel, int threads) noexcept {
   const RowAdder adder(type, width, functions);
-  const std::int64_t table_size = half_type < 0 ? adder.row_size() : 2 * width;
-  const bag_job job{table,  n_rows,  width,  ids, n_ids,
-                    offsets, n_bags, order, weights, scales, out,
-                    half_type < 0 ? near_distance(table_size) : prefetch_distance(table_size),
-                    wide,    ragged(table, table_size)};
-  const std::int64_t bytes = (n_ids + n_bags) * adder.row_size();
-  const std::int64_t per_bag = bytes / std::max<std::int64_t>(1, n_bags);
-  const std::int64_t chunk =
-      std::max<std::int64_t>(1, 4 * kTaskBytes / std::max<std::int64_t>(1, per_bag));
-  const std::int64_t tasks = (n_bags + chunk - 1) / chunk;
-  const int used = bytes < kAloneBytes ? 1 : threads;
+  bag_job job = bags_of_rows(table, n_rows, width, half_type < 0 ? adder.row_size() : 2 * width, ids,
+                             wide, n_ids, offsets, n_bags, order, weights, scales, out);
+  const auto [chunk, tasks, alone] = BagTasks(n_ids, n_bags, adder.row_size());
+  const int used = alone ? 1 : threads;
   if (half_type < 0) {
     SumBags s{job, n_bags, chunk, functions->sum_bags[type], {}, {}};
     parallel(SumBags::task, &s, tasks, used);
     return {s.bad_id.position(), s.bad_bag.position()};
   }
+  job.ahead = prefetch_distance(2 * width);
   SumWidenedBags s{job, n_bags, chunk, adder, functions->scale[0], functions->widen[half_type],
                    {},  {}};
   parallel(SumWidenedBags::task, &s, tasks, used);

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import contiguous, is_bfloat16
+from fastopt._arrays import contiguous, index_array, is_bfloat16
 from fastopt._kernels import _rows
+from fastopt._kernels._pooled import pooled
 from fastopt._kernels._step_memory import empty
 from fastopt.autodiff import Differentiable
 from fastopt.autodiff.at_hand import record
@@ -17,7 +18,7 @@ from fastopt.autodiff.recording import current
 from fastopt.embedding.clipping import Clip, checked_max_norm
 from fastopt.embedding.pooled_gradient import pooled_gradient
 from fastopt.embedding.quantized import QuantizedTable
-from fastopt.embedding.ragged import Bags, as_bags, as_weights
+from fastopt.embedding.ragged import Bags, RaggedIds, as_bags, as_weights
 from fastopt.embedding.tables import Array, Part, Tables, fits_kernels
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.variable import Variable
@@ -93,10 +94,49 @@ def embedding_lookup_sparse(
            [0., 0.],
            [3., 4.]])
     """
+    if max_norm is None and (
+        type(sp_ids) is RaggedIds or (type(sp_ids) is tuple and len(sp_ids) == 2)
+    ):
+        made = _of_one_table(
+            "embedding_lookup_sparse" if name is None else name,
+            params,
+            sp_ids[0],
+            sp_ids[1],
+            sp_weights,
+            "mean" if combiner is None else combiner,
+        )
+        if made is not None:
+            return made
     tables = Tables(params, partition_strategy)
     bags = as_bags(sp_ids, "sp_ids", keep=current().records)
     weights = None if sp_weights is None else as_weights(sp_weights, bags, "sp_ids", "sp_weights")
     return lookup_bags(tables, bags, weights, combiner, max_norm, name, "embedding_lookup_sparse")
+
+
+def _of_one_table(
+    function: str, params: Any, ids: Any, offsets: Any, weights: Any, combiner: str
+) -> Any | None:
+    """Return the bags in one go, or None: there is something to convert, or to complain of."""
+    trained = type(params) is Variable
+    rows = params._at_hand() if trained else params
+    if rows is None:  # some rows wait for their update
+        if type(ids) is not np.ndarray or ids.dtype.kind != "i" or not ids.flags.c_contiguous:
+            return None
+        rows = params._read_at(index_array(ids.reshape(-1), "ids"))
+    keep = trained and current().records
+    found = pooled(rows, ids, offsets, weights, combiner, keep)
+    if found is None:
+        return None
+    out, ids, offsets, coefficients, scales = found
+    if not trained:
+        return out
+    dtype, shape, out_shape = rows.dtype, rows.shape, out.shape
+
+    def vjp(g: Array) -> IndexedSlices:
+        above = contiguous(np.asarray(g, dtype)).reshape(out_shape)
+        return pooled_gradient(above, offsets, coefficients, scales, ids, shape)
+
+    return record(function, out, [(params, vjp)])
 
 
 def checked_combiner(combiner: str | None) -> str:

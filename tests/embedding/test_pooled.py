@@ -303,3 +303,60 @@ def test_bags_equal_the_reference(bags, combiner, parts, strategy):
     flat = [i for bag in ids for i in bag]
     expected = reference(table, flat, offsets, sum(weights, []), combiner)
     np.testing.assert_allclose(out, expected, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_same_bits_whichever_way_it_is_looked_up(combiner, weighted, dtype):
+    """What needs no conversion goes through one kernel, all else through several."""
+    rng = np.random.default_rng(5)
+    ids, offsets = random_bags(rng, 30, 20)
+    weights = rng.normal(size=len(ids)).astype(dtype) if weighted else None
+    table = fo.Variable(rng.normal(size=(20, 6)).astype(dtype))
+    above = rng.normal(size=(30, 6)).astype(dtype)
+    strided = np.repeat(ids, 2)[::2]
+
+    def both_ways(table):
+        return [
+            fo.embedding_lookup_sparse(table, fo.RaggedIds(x, offsets), weights, combiner=combiner)
+            for x in (ids, strided)
+        ]
+
+    one, other = both_ways(table)
+    assert one.numpy().tobytes() == other.numpy().tobytes()
+    given = [fo.gradients(out, [table], grad_ys=[above])[0] for out in (one, other)]
+    np.testing.assert_array_equal(given[0].indices, given[1].indices, strict=True)
+    assert given[0].values.tobytes() == given[1].values.tobytes()
+    plain, other = both_ways(table.numpy())
+    assert type(plain) is np.ndarray
+    assert plain.tobytes() == other.tobytes() == one.numpy().tobytes()
+
+
+def test_rows_that_wait_for_their_update_are_brought_up_to_date():
+    """Adam makes up for what a row has missed when somebody looks at it."""
+
+    def trained(lookup):
+        table = fo.Variable(np.linspace(-1, 1, 40).reshape(20, 2))
+        optimizer = fo.AdamOptimizer(0.1)
+        for k in range(5):
+            slices = fo.IndexedSlices(np.ones((1, 2)), np.array([k]), (20, 2))
+            optimizer.apply_gradients([(slices, table)])
+        return lookup(table)
+
+    ids, offsets = np.array([0, 1, 4, 9]), np.array([0, 3, 4])
+    bags = fo.RaggedIds(ids, offsets)
+    found = trained(lambda table: fo.embedding_lookup_sparse(table, bags, None, combiner="sum"))
+    table = trained(lambda table: table.numpy())
+    np.testing.assert_array_equal(found.numpy()[0], table[0] + table[1] + table[4])
+    np.testing.assert_array_equal(found.numpy()[1], table[9])
+
+
+def test_ids_and_weights_may_change_before_the_gradient_is_wanted():
+    ids, offsets, weights = np.array([0, 2, 1]), np.array([0, 2, 3]), np.array([1.0, 2.0, 3.0])
+    table = fo.Variable(np.ones((4, 1)))
+    out = fo.embedding_lookup_sparse(table, (ids, offsets), weights, combiner="sum")
+    ids[:], offsets[:], weights[:] = 3, 0, 0
+    (gradient,) = fo.gradients(out, [table], grad_ys=[np.array([[1.0], [10.0]])])
+    np.testing.assert_array_equal(gradient.indices, [0, 2, 1])
+    np.testing.assert_array_equal(gradient.values, [[1.0], [2.0], [30.0]])
