@@ -7,10 +7,9 @@
 // else.
 #pragma once
 
-#include <memory>
-
 #include "deferred.hpp"
 #include "grouping.hpp"
+#include "marks.hpp"
 #include "reduced.hpp"
 #include "table.hpp"
 
@@ -57,7 +56,7 @@ class SparseUpdate {
     in_order_ = table.rule->sequential &&
                 (work(table) < kAlone || (threads == 1 && !pays_alone(table)));
     // A row decays the first time only.
-    if (table.rule->sequential && !make_marks(table) && decays) return false;
+    if (table.rule->sequential && !marks_.reserve(table.n_rows) && decays) return false;
     as_listed_ = may_list(table) && all_differ(table);
     return !by_buckets() || grouper_->partitioned() || grouper_->reserve_partition();
   }
@@ -99,7 +98,7 @@ class SparseUpdate {
   }
   void end_run() noexcept {
     if (in_order_) return;
-    counted_ = as_listed_ || !table_->rule->sequential || marks_ != nullptr;
+    counted_ = as_listed_ || !table_->rule->sequential || marks_.exist();
     n_unique_ = as_listed_ ? grouper_->size() : grouper_->n_unique();
   }
 
@@ -200,7 +199,7 @@ class SparseUpdate {
       u.refresh_(u.table_->w + offset, u.half_at(offset), u.table_->width);
     }
     // Rules that take duplicates one after the other come here with each of them.
-    if (u.rate_ == 0 || (u.table_->rule->sequential && !u.mark(row))) return;
+    if (u.rate_ == 0 || (u.table_->rule->sequential && !u.marks_.mark(row))) return;
     u.decay_(u.table_->w + offset, u.rate_, u.table_->width);
   }
   static void after_row(const void* self, std::int64_t row) {
@@ -231,9 +230,9 @@ class SparseUpdate {
     const Word* rows = grouper_->rows<Word>();
     const std::int64_t n = grouper_->size();
     n_unique_ = 0;
-    for (std::int64_t k = 0; k < n; ++k) n_unique_ += mark(rows[k]);
-    unmark_rows(rows, n);
-    counted_ = marks_ != nullptr;
+    for (std::int64_t k = 0; k < n; ++k) n_unique_ += marks_.mark(rows[k]);
+    marks_.unmark_all(rows, n);
+    counted_ = marks_.exist();
     if (sizeof(Word) == sizeof(std::uint32_t) && !table_->has_copies()) {
       table_->rule->in_order[table_->type](&walk_, reinterpret_cast<const std::uint32_t*>(rows), n);
     } else {
@@ -242,7 +241,7 @@ class SparseUpdate {
         walk_wide_rows(&item, 1);
       }
     }
-    if (rate_ != 0) unmark_rows(rows, n);
+    if (rate_ != 0) marks_.unmark_all(rows, n);
   }
 
   // ---- by blocks of columns: rows wider than a buffer, numbers of rows wider than 32 bits, and
@@ -325,7 +324,7 @@ class SparseUpdate {
       const Word row = items[k].row;
       end = k + 1;
       while (!table_->rule->sequential && end < n && items[end].row == row) ++end;
-      const bool first = !table_->rule->sequential || rate_ == 0 || mark(row);
+      const bool first = !table_->rule->sequential || rate_ == 0 || marks_.mark(row);
       update_wide_row(static_cast<std::int64_t>(row), items + k, end - k, first);
     }
     return n_unique;
@@ -346,44 +345,13 @@ class SparseUpdate {
   template <class Word>
   std::int64_t count_unsorted(const Item<Word>* items, std::int64_t n) const noexcept {
     std::int64_t n_unique = 0;
-    for (std::int64_t k = 0; k < n; ++k) n_unique += mark(items[k].row);
+    for (std::int64_t k = 0; k < n; ++k) n_unique += marks_.mark(items[k].row);
     unmark_all(items, n);
     return n_unique;
   }
   template <class Word>
   void unmark_all(const Item<Word>* items, std::int64_t n) const noexcept {
-    for (std::int64_t k = 0; k < n; ++k) unmark(items[k].row);
-  }
-  // False: no memory.
-  bool make_marks(const Table& table) noexcept {
-    if (marks_ == nullptr) {
-      const std::size_t size = static_cast<std::size_t>(table.n_rows / 8 + 1);
-      marks_.reset(static_cast<std::uint8_t*>(std::calloc(size, 1)));
-    }
-    return marks_ != nullptr;
-  }
-  // Whether the row is new. Eight rows share a byte, and a bucket.
-  bool mark(std::uint64_t row) const noexcept {
-    if (marks_ == nullptr) return false;
-    std::uint8_t& byte = marks_.get()[row >> 3];
-    const unsigned bit = 1u << (row & 7);
-    const bool fresh = (byte & bit) == 0;
-    byte = static_cast<std::uint8_t>(byte | bit);
-    return fresh;
-  }
-  void unmark(std::uint64_t row) const noexcept {
-    if (marks_ != nullptr) marks_.get()[row >> 3] = 0;
-  }
-
-  // One by one, or the marks of all rows where these are not many.
-  template <class Word>
-  void unmark_rows(const Word* rows, std::int64_t n) const noexcept {
-    const std::int64_t size = table_->n_rows / 8 + 1;
-    if (marks_ != nullptr && size / 32 < n) {
-      std::memset(marks_.get(), 0, static_cast<std::size_t>(size));
-    } else {
-      for (std::int64_t k = 0; k < n; ++k) unmark(rows[k]);
-    }
+    for (std::int64_t k = 0; k < n; ++k) marks_.unmark(items[k].row);
   }
 
   // Whether no row is looked up twice, as in gradients that were summed by row before. Short rows
@@ -392,15 +360,15 @@ class SparseUpdate {
   bool all_differ(const Table& table) noexcept {
     if (grouper_->ascends()) return true;
     if (grouper_->wide() ? ascend<std::uint64_t>() : ascend<std::uint32_t>()) return true;
-    if (!make_marks(table)) return false;
+    if (!marks_.reserve(table.n_rows)) return false;
     return grouper_->wide() ? all_differ<std::uint64_t>() : all_differ<std::uint32_t>();
   }
   template <class Word>
   bool all_differ() const noexcept {
     const Word* rows = grouper_->rows<Word>();
     std::int64_t k = 0;
-    while (k < grouper_->size() && mark(rows[k])) ++k;
-    for (std::int64_t j = 0; j < k; ++j) unmark(rows[j]);
+    while (k < grouper_->size() && marks_.mark(rows[k])) ++k;
+    marks_.unmark_all(rows, k);
     return k == grouper_->size();
   }
 
@@ -617,10 +585,7 @@ class SparseUpdate {
   void (*narrow_)(void*, const void*, std::ptrdiff_t) = nullptr;
   std::int64_t item_size_ = 0, row_size_ = 0;
   row_walk walk_ = {};
-  struct Free {
-    void operator()(void* p) const noexcept { std::free(p); }
-  };
-  std::unique_ptr<std::uint8_t[], Free> marks_;  // all zero between runs; absent without memory
+  Marks marks_;  // of rows seen, in a step that has a use for them; none between steps
   std::int64_t n_unique_ = 0;
   bool in_order_ = false, as_listed_ = false, counted_ = false;
 };
