@@ -18,6 +18,7 @@ SPARSE_STATES = {  # arrays of the table's width that a rule reads and writes, w
     "adam": 3,
     "ftrl": 3,
 }
+ROW_STATES = {"rowwise_adagrad"}  # rules that have a number a row besides
 DENSE_STATES = {
     "sgd": 1,
     "momentum": 2,

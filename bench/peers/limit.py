@@ -17,7 +17,7 @@ import numpy as np
 from bench import data
 from bench.contestant import Builders, Contestant
 from bench.peers import cache_directory
-from bench.workloads import SPARSE_STATES, Aggregation, Dense, Lookup, Sparse, Workload
+from bench.workloads import ROW_STATES, SPARSE_STATES, Aggregation, Dense, Lookup, Sparse, Workload
 
 SOURCE = Path(__file__).with_name("probe.c")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp")
@@ -141,16 +141,18 @@ def _rows(work: Sparse, threads: int, in_order: bool) -> Contestant:
     turn = itertools.cycle(batches)
     arrays = states(work.rows, work.width, SPARSE_STATES[work.rule])
     values = data.numbers((work.lookups, work.width))
+    numbers = np.full(work.rows, 0.1, np.float32) if work.rule in ROW_STATES else None
+    one_a_row = None if numbers is None else address(numbers)
     x, width = pointers(arrays), ctypes.c_long(work.width)
 
     def step(ahead: int) -> None:
         unique, starts = next(turn)
         probe.rows(
-            x, len(arrays), width, address(unique), address(starts), ctypes.c_long(len(unique)),
-            address(values), threads, ctypes.c_long(ahead),
+            x, len(arrays), one_a_row, width, address(unique), address(starts),
+            ctypes.c_long(len(unique)), address(values), threads, ctypes.c_long(ahead),
         )  # fmt: skip
 
-    return _keep(_best_distance(step), arrays)
+    return _keep(_best_distance(step), arrays, numbers)
 
 
 def _lookup(work: Lookup, threads: int) -> Contestant:

@@ -91,16 +91,19 @@ static inline void fetch(const float *row, long width) {
   for (long j = 0; j < width; j += 16) __builtin_prefetch(row + j, 0, 2);
 }
 
-/* Reads n_rows groups of values, starts[i] to starts[i + 1], and adds to row ids[i] of each state. */
-void rows(float **states, int n_states, long width, const int64_t *ids, const int64_t *starts,
-          long n_rows, const float *values, int threads, long ahead) {
+/* Reads n_rows groups of values, starts[i] to starts[i + 1], and adds to row ids[i] of each state,
+ * and to the one number that a row has of its own, where there are such. */
+void rows(float **states, int n_states, float *numbers, long width, const int64_t *ids,
+          const int64_t *starts, long n_rows, const float *values, int threads, long ahead) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     float sum[1024];
 #pragma omp for schedule(static)
     for (long i = 0; i < n_rows; i++) {
-      if (i + ahead < n_rows)
+      if (i + ahead < n_rows) {
         for (int s = 0; s < n_states; s++) fetch(states[s] + ids[i + ahead] * width, width);
+        if (numbers) __builtin_prefetch(numbers + ids[i + ahead], 0, 2);
+      }
       const float *v = values + starts[i] * width;
       long count = starts[i + 1] - starts[i];
       if (count > 1) {
@@ -113,6 +116,7 @@ void rows(float **states, int n_states, long width, const int64_t *ids, const in
         float *restrict row = states[s] + ids[i] * width;
         for (long j = 0; j < width; j++) row[j] += 1e-4f * v[j];
       }
+      if (numbers) numbers[ids[i]] += 1e-4f * v[0];
     }
   }
 }

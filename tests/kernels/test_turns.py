@@ -73,7 +73,7 @@ def others():
     while not ended.is_set():
         work(1)
 
-threads = [threading.Thread(target=others) for _ in range(2)]
+threads = [threading.Thread(target=others, daemon=True) for _ in range(2)]
 for thread in threads:
     thread.start()
 for _ in range(10):
