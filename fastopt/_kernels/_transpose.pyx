@@ -13,6 +13,7 @@ import numpy as np
 
 cimport numpy as cnp
 
+from ._pool cimport num_threads, parallel_for, task_fn
 from ._rows import pooled_gather
 from ._step_memory import empty
 from ._turns cimport leave_python, return_to_python
@@ -20,6 +21,8 @@ from ._turns cimport leave_python, return_to_python
 cnp.import_array()
 
 cdef extern from "transpose.hpp" namespace "fastopt" nogil:
+    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
+
     cdef cppclass RowMap:
         pass
 
@@ -33,11 +36,12 @@ cdef extern from "transpose.hpp" namespace "fastopt" nogil:
         cbool wide
         const T* coefficients
         int64_t n_rows
-        int64_t number(RowMap* map, uint32_t* number, int64_t* unique, int64_t n) noexcept
+        int64_t number(RowMap* map, uint32_t* number, void* unique, int64_t n) noexcept
         @staticmethod
         cbool is_narrow(int64_t width) noexcept
-        void sum(
-            const uint32_t* number, const T* g, T* sums, int64_t n_unique, int64_t width
+        int64_t number_and_sum(
+            RowMap* map, uint32_t* number, void* unique, int64_t n, const T* g, T* sums,
+            int64_t width, parallel_fn parallel, int threads,
         ) noexcept
         void turn(
             const uint32_t* number, int64_t n_unique, int64_t* starts, int32_t* bags, T* turned
@@ -80,20 +84,6 @@ cdef int check(object array, str name, object dtype, int ndim) except -1:
     return 0
 
 
-cdef cnp.ndarray row_numbers(const int64_t* rows, cnp.npy_intp n, int type_num):
-    """Return row numbers as an array; NumPy would give up the interpreter's lock to cast them."""
-    cdef cnp.ndarray found = cnp.PyArray_SimpleNew(1, &n, type_num)
-    cdef void* out = cnp.PyArray_DATA(found)
-    cdef cnp.npy_intp k
-    if cnp.PyArray_ITEMSIZE(found) == 8:
-        for k in range(n):
-            (<int64_t*>out)[k] = rows[k]
-    else:
-        for k in range(n):
-            (<int32_t*>out)[k] = <int32_t>rows[k]
-    return found
-
-
 cdef object summed(
     element zero, cnp.ndarray g, cnp.ndarray offsets, cnp.ndarray ids, object coefficients,
     int64_t n_rows, object own,
@@ -103,17 +93,18 @@ cdef object summed(
     cdef int64_t n_unique, width = 1
     cdef cnp.ndarray numbers, rows, sums, starts, bags
     cdef uint32_t* number
-    cdef int64_t* unique
+    cdef void* unique
     cdef int64_t* first
     cdef int32_t* bag
     cdef element* turned = NULL
     cdef element* out
     cdef const element* above = <const element*>cnp.PyArray_DATA(g)
-    cdef int axis
+    cdef int axis, threads = num_threads()
+    cdef bint narrow
     numbers = empty((n,), np.dtype(np.uint32))
-    rows = empty((n + 1,), np.dtype(np.int64))
+    rows = empty((n + 1,), (<object>ids).dtype)
     number = <uint32_t*>cnp.PyArray_DATA(numbers)
-    unique = <int64_t*>cnp.PyArray_DATA(rows)
+    unique = cnp.PyArray_DATA(rows)
     job.offsets = <const int64_t*>cnp.PyArray_DATA(offsets)
     job.n_bags = n_bags
     job.own = NULL
@@ -125,7 +116,19 @@ cdef object summed(
     if coefficients is not None:
         job.coefficients = <const element*>cnp.PyArray_DATA(<cnp.ndarray>coefficients)
     job.n_rows = n_rows
-    if n <= KEEP_GIL:
+    for axis in range(1, cnp.PyArray_NDIM(g)):
+        width *= cnp.PyArray_DIM(g, axis)
+    narrow = job.is_narrow(width)
+    if narrow:
+        sums = empty((min(n, n_rows), *(<object>g).shape[1:]), g.dtype)
+        out = <element*>cnp.PyArray_DATA(sums)
+        with nogil:
+            leave_python()
+            n_unique = job.number_and_sum(
+                row_map, number, unique, n, above, out, width, <parallel_fn>parallel_for, threads
+            )
+            return_to_python()
+    elif n <= KEEP_GIL:
         n_unique = job.number(row_map, number, unique, n)
     else:
         with nogil:
@@ -137,18 +140,10 @@ cdef object summed(
             f"index {ids[-1 - n_unique]} at position {-1 - n_unique} is out of range for "
             f"{n_rows} rows"
         )
-    found = row_numbers(unique, n_unique, cnp.PyArray_TYPE(ids))
+    found = rows[:n_unique]
+    if narrow:
+        return sums[:n_unique], found
     total = empty((n_unique, *(<object>g).shape[1:]), g.dtype)
-    sums = total
-    for axis in range(1, cnp.PyArray_NDIM(g)):
-        width *= cnp.PyArray_DIM(g, axis)
-    if job.is_narrow(width):
-        out = <element*>cnp.PyArray_DATA(sums)
-        with nogil:
-            leave_python()
-            job.sum(number, above, out, n_unique, width)
-            return_to_python()
-        return total, found
     starts = empty((n_unique + 1,), np.dtype(np.int64))
     bags = empty((n,), np.dtype(np.int32))
     first = <int64_t*>cnp.PyArray_DATA(starts)

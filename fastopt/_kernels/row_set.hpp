@@ -143,7 +143,9 @@ void sum_by_number(const std::uint32_t* numbers, const std::int64_t* offsets, st
   bags.offsets = offsets;
   bags.n_bags = n_bags;
   bags.coefficients = coefficients;
-  bags.sum(numbers, g, sums, n_unique, 1);
+  Progress all;
+  all.reach(n_bags == 0 ? 0 : offsets[n_bags]);
+  bags.sum_singles(numbers, g, sums, n_unique, all);
 }
 
 }  // namespace fastopt

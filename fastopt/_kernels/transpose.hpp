@@ -12,8 +12,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <thread>
+
+#include "pause.hpp"
+#include "pool.hpp"
 
 namespace fastopt {
+
+using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
 
 class RowMap {
  public:
@@ -77,6 +83,27 @@ class RowMap {
 // What numbering returns if there is no map to be had.
 constexpr std::int64_t kNoMap = INT64_MIN;
 
+// How many look-ups are numbered; whoever sums them may follow closely.
+class Progress {
+ public:
+  static constexpr std::int64_t kStep = 512;
+
+  void reach(std::int64_t n) noexcept { reached_.store(n, std::memory_order_release); }
+  void give_up() noexcept { reach(-1); }
+  // Returns how many there are by now, at least `wanted`; negative if there will never be.
+  std::int64_t wait(std::int64_t wanted) const noexcept {
+    for (int polls = 0;; ++polls) {
+      const std::int64_t reached = reached_.load(std::memory_order_acquire);
+      if (reached >= wanted || reached < 0) return reached;
+      polls < kPolls ? pause_core() : std::this_thread::yield();
+    }
+  }
+
+ private:
+  static constexpr int kPolls = 1 << 10;
+  alignas(64) std::atomic<std::int64_t> reached_{0};
+};
+
 // What is looked up: ids[offsets[b]:offsets[b + 1]] are those of bag b, each with a coefficient of
 // type T, or 1 without any. They get row own[b] of g, or row b without any.
 template <class T>
@@ -91,25 +118,38 @@ struct Transpose {
 
   static constexpr std::int64_t kAhead = 32;
 
-  std::int64_t id(std::int64_t k) const noexcept {
-    return wide ? *(static_cast<const volatile std::int64_t*>(ids) + k)
-                : *(static_cast<const volatile std::int32_t*>(ids) + k);
-  }
   std::int64_t row_of(std::int64_t bag) const noexcept { return own == nullptr ? bag : own[bag]; }
   bool known(std::int64_t row) const noexcept {
     return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(n_rows);
   }
 
   // Numbers the rows by first appearance: number[k] is that of look-up k, unique[u] the row of
-  // number u. Returns how many there are, -1 - k if look-up k is no row, or kNoMap.
-  std::int64_t number(RowMap* rows, std::uint32_t* number, std::int64_t* unique,
+  // number u, of the type of ids; there is room for one more. Returns how many there are,
+  // -1 - k if look-up k is no row, or kNoMap.
+  std::int64_t number(RowMap* rows, std::uint32_t* number, void* unique,
                       std::int64_t n) const noexcept {
     std::uint32_t base = 0;
     std::uint32_t* const map = rows->take(n_rows, n, &base);
     if (map == nullptr) return kNoMap;
-    const std::int64_t found = number_by(map, base, number, unique, n);
+    Progress progress;
+    const std::int64_t found = number_by(map, base, number, unique, n, &progress);
     rows->give_back();
     return found;
+  }
+
+  // Numbers rows and adds up what they get, sums[number[k]] += coefficients[k] * g[b], over rows of
+  // `width` elements. Two threads do it at once, one behind the other. Returns as `number`.
+  std::int64_t number_and_sum(RowMap* rows, std::uint32_t* number, void* unique, std::int64_t n,
+                              const T* g, T* sums, std::int64_t width, parallel_fn parallel,
+                              int threads) const noexcept {
+    constexpr std::int64_t kAlone = 1 << 13;  // look-ups that are summed before another thread comes
+    std::uint32_t base = 0;
+    std::uint32_t* const map = rows->take(n_rows, n, &base);
+    if (map == nullptr) return kNoMap;
+    Pair pair{*this, map, base, number, unique, n, g, sums, width};
+    parallel(Pair::task, &pair, 2, n < kAlone ? 1 : threads);
+    rows->give_back();
+    return pair.found;
   }
 
   // Rows that are added up look-up by look-up: to turn the bags around first would take longer.
@@ -117,16 +157,20 @@ struct Transpose {
     return width * static_cast<std::int64_t>(sizeof(T)) <= 128;
   }
 
-  // sums[number[k]] += coefficients[k] * g[b], over rows of `width` elements.
-  void sum(const std::uint32_t* number, const T* g, T* sums, std::int64_t n_unique,
-           std::int64_t width) const noexcept {
-    if (width == 1) return sum_singles(number, g, sums, n_unique);
-    const Sum s{*this, number, g, sums, n_unique, width};
-    std::int64_t column = s.template columns<128>(0);
-    column = s.template columns<64>(column);
-    column = s.template columns<32>(column);
-    column = s.template columns<16>(column);
-    s.template columns<sizeof(T)>(column);
+  // sums[number[k]] += coefficients[k] * g[b], of which there are n_sums, as far as rows are numbered.
+  // Sums of single elements are so close together that to fetch them costs more than to wait.
+  void sum_singles(const std::uint32_t* number, const T* g, T* sums, std::int64_t n_sums,
+                   const Progress& progress) const noexcept {
+    if (n_sums > 0) std::memset(sums, 0, static_cast<std::size_t>(n_sums) * sizeof(T));
+    std::int64_t ready = 0;
+    for (std::int64_t b = 0; b < n_bags; ++b) {
+      if (ready < offsets[b + 1] && (ready = progress.wait(offsets[b + 1])) < 0) return;
+      const T mine = g[row_of(b)];
+      for (std::int64_t k = offsets[b]; k < offsets[b + 1]; ++k) {
+        const T term = coefficients == nullptr ? mine : coefficients[k] * mine;
+        sums[number[k]] = sums[number[k]] + term;
+      }
+    }
   }
 
   // What row u gets are rows bags[starts[u]:starts[u + 1]] of g, in order, with their coefficients.
@@ -153,47 +197,83 @@ struct Transpose {
 
  private:
   std::int64_t number_by(std::uint32_t* map, std::uint32_t base, std::uint32_t* number,
-                         std::int64_t* unique, std::int64_t n) const noexcept {
+                         void* unique, std::int64_t n, Progress* progress) const noexcept {
+    return wide ? number_as(static_cast<const volatile std::int64_t*>(ids), map, base, number,
+                            static_cast<std::int64_t*>(unique), n, progress)
+                : number_as(static_cast<const volatile std::int32_t*>(ids), map, base, number,
+                            static_cast<std::int32_t*>(unique), n, progress);
+  }
+
+  template <class Id>
+  std::int64_t number_as(const volatile Id* id, std::uint32_t* map, std::uint32_t base,
+                         std::uint32_t* number, Id* unique, std::int64_t n,
+                         Progress* progress) const noexcept {
     std::int64_t n_unique = 0;
-    for (std::int64_t k = 0; k < n; ++k) {
-      if (k + kAhead < n) {
-        const std::int64_t later = id(k + kAhead);
-        if (known(later)) __builtin_prefetch(map + later, 1, 3);
+    for (std::int64_t k = 0; k < n;) {
+      for (const std::int64_t end = std::min(n, k + Progress::kStep); k < end; ++k) {
+        if (k + kAhead < n) {
+          const std::int64_t later = id[k + kAhead];
+          if (known(later)) __builtin_prefetch(map + later, 1, 3);
+        }
+        const Id row = id[k];
+        if (!known(row)) {
+          progress->give_up();
+          return -1 - k;
+        }
+        // Without a branch, which would be foreseen badly.
+        const std::uint32_t seen = map[row];
+        const std::uint32_t fresh = seen < base;
+        const std::uint32_t mine =
+            seen + ((0u - fresh) & (base + static_cast<std::uint32_t>(n_unique) - seen));
+        unique[n_unique] = row;
+        n_unique += fresh;
+        map[row] = mine;
+        number[k] = mine - base;
       }
-      const std::int64_t row = id(k);
-      if (!known(row)) return -1 - k;
-      // Without a branch, which would be foreseen badly.
-      const std::uint32_t seen = map[row];
-      const std::uint32_t fresh = seen < base;
-      const std::uint32_t mine =
-          seen + ((0u - fresh) & (base + static_cast<std::uint32_t>(n_unique) - seen));
-      unique[n_unique] = row;
-      n_unique += fresh;
-      map[row] = mine;
-      number[k] = mine - base;
+      progress->reach(k);
     }
     return n_unique;
   }
 
-  // Sums of single elements are so close together that to fetch them costs more than to wait.
-  void sum_singles(const std::uint32_t* number, const T* g, T* sums,
-                   std::int64_t n_unique) const noexcept {
-    std::memset(sums, 0, static_cast<std::size_t>(n_unique) * sizeof(T));
-    for (std::int64_t b = 0; b < n_bags; ++b) {
-      const T mine = g[row_of(b)];
-      for (std::int64_t k = offsets[b]; k < offsets[b + 1]; ++k) {
-        const T term = coefficients == nullptr ? mine : coefficients[k] * mine;
-        sums[number[k]] = sums[number[k]] + term;
+  // Numbering and adding up. Whoever comes first numbers, so that nobody waits in vain.
+  struct Pair {
+    const Transpose& job;
+    std::uint32_t* map;
+    std::uint32_t base;
+    std::uint32_t* number;
+    void* unique;
+    std::int64_t n;
+    const T* g;
+    T* sums;
+    std::int64_t width;
+    std::int64_t found = 0;
+    Progress progress{};
+    std::atomic<int> came{0};
+
+    static void task(void* self, std::ptrdiff_t) noexcept {
+      Pair& p = *static_cast<Pair*>(self);
+      if (p.came.fetch_add(1, std::memory_order_relaxed) == 0) {
+        p.found = p.job.number_by(p.map, p.base, p.number, p.unique, p.n, &p.progress);
+      } else if (p.width == 1) {
+        p.job.sum_singles(p.number, p.g, p.sums, std::min(p.n, p.job.n_rows), p.progress);
+      } else {
+        const Sum s{p.job, p.number, p.g, p.sums, p.width, p.progress};
+        std::int64_t column = s.template columns<128>(0);
+        column = s.template columns<64>(column);
+        column = s.template columns<32>(column);
+        column = s.template columns<16>(column);
+        s.template columns<sizeof(T)>(column);
       }
     }
-  }
+  };
 
   struct Sum {
     const Transpose& job;
     const std::uint32_t* number;
     const T* g;
     T* sums;
-    std::int64_t n_unique, width;
+    std::int64_t width;
+    const Progress& progress;
 
     // As many columns as are a multiple of so many bytes; returns the first one left.
     template <int kBytes>
@@ -213,11 +293,12 @@ struct Transpose {
       typedef T vector __attribute__((vector_size(kVector), aligned(sizeof(T)), may_alias));
       const std::int64_t n_ids = job.offsets[job.n_bags];
       T* const to = sums + column;
-      for (std::int64_t u = 0; u < n_unique; ++u) {
-        vector* row = reinterpret_cast<vector*>(to + u * width);
-        for (int j = 0; j < n; ++j) row[j] = vector{};
-      }
+      const vector none[n] = {};
+      std::int64_t ready = 0;
+      std::uint32_t n_unique = 0;
       for (std::int64_t b = 0; b < job.n_bags; ++b) {
+        const std::int64_t wanted = std::min(n_ids, job.offsets[b + 1] + kNear);
+        if (ready < wanted && (ready = progress.wait(wanted)) < 0) return;
         if (job.own != nullptr && b + kFar < job.n_bags) {
           const char* later = reinterpret_cast<const char*>(g + job.own[b + kFar] * width + column);
           for (int at = 0; at < kBytes; at += 64) __builtin_prefetch(later + at, 0, 3);
@@ -231,11 +312,14 @@ struct Transpose {
             for (int at = 0; at < kBytes; at += 64) __builtin_prefetch(later + at, 1, 3);
           }
           vector* row = reinterpret_cast<vector*>(to + number[k] * width);
+          const bool fresh = number[k] == n_unique;
+          n_unique += fresh;
+          const vector* before = fresh ? none : row;
           if (weighted) {
             const T c = job.coefficients[k];
-            for (int j = 0; j < n; ++j) row[j] = row[j] + c * mine[j];
+            for (int j = 0; j < n; ++j) row[j] = before[j] + c * mine[j];
           } else {
-            for (int j = 0; j < n; ++j) row[j] = row[j] + mine[j];
+            for (int j = 0; j < n; ++j) row[j] = before[j] + mine[j];
           }
         }
       }

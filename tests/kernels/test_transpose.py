@@ -50,7 +50,7 @@ def test_rows_by_first_appearance(
 def test_rows_of_any_width(dtype: Any, width: int) -> None:
     """The same bits for every number of threads, and every place of a column."""
     rng = np.random.default_rng(width)
-    n_bags, n, n_rows = 150, 3_000, 400
+    n_bags, n, n_rows = 150, 9_000, 400  # enough for two threads
     offsets = np.sort(np.concatenate([[0, n], rng.integers(0, n + 1, n_bags - 1)]))
     ids = rng.integers(0, n_rows, n)
     g = rng.normal(size=(n_bags, width)).astype(dtype)
@@ -103,6 +103,20 @@ def test_ids_out_of_range(bad: int) -> None:
     ids[3] = 6
     found = sum_by_row(g, offsets, ids, None, 7)
     assert found is not None and found[1].tolist() == [1, 2, 6, 3]
+
+
+@pytest.mark.parametrize("bad", [0, 700, 19_999])
+@pytest.mark.parametrize("width", [1, 16, 40])
+def test_nobody_waits_for_what_is_never_numbered(bad: int, width: int) -> None:
+    """One thread adds up what another one numbers, which may stop early."""
+    ids = np.arange(20_000) % 300
+    ids[bad] = 300
+    g, offsets = np.ones((2_000, width), np.float32), np.arange(0, 20_001, 10)
+    with fo.num_threads(2):
+        with pytest.raises(IndexError, match=rf"index 300 at position {bad} "):
+            sum_by_row(g, offsets, ids, None, 300)
+        found = sum_by_row(g, offsets, ids, None, 301)
+    assert found is not None and found[0].sum() == 20_000 * width
 
 
 @pytest.mark.parametrize("offsets", [[0, 4], [1, 5], [0, 6], [0, 3, 5], [0, 5, 5], [5, 0]])
