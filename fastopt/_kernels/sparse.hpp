@@ -78,7 +78,7 @@ class SparseUpdate {
     decay_ = functions->decay[table.type];
     refresh_ = functions->refresh[table.half_type];
     narrow_ = functions->narrow[table.half_type];
-    item_size_ = item_size(table);
+    item_size_ = table.item_size();
     row_size_ = table.width * item_size_;
     set_walk();
   }
@@ -112,9 +112,6 @@ class SparseUpdate {
   }
 
  private:
-  static std::int64_t item_size(const Table& table) noexcept {
-    return table.type == 0 ? sizeof(float) : sizeof(double);
-  }
   // Whether rows that all differ are updated in the order in which they are listed.
   static bool may_list(const Table& table) noexcept {
     return table.width < kShortRow && !table.every_row && !table.rule->sequential &&
@@ -123,7 +120,7 @@ class SparseUpdate {
   // Whether one thread, too, is faster by buckets, where the rows of a bucket stay in the second
   // cache, though the rule needs no sorted look-ups.
   bool pays_alone(const Table& table) const noexcept {
-    const std::int64_t row_size = table.width * item_size(table);
+    const std::int64_t row_size = table.width * table.item_size();
     return row_size >= kWideRow && std::min(grouper_->size(), table.n_rows) * row_size >= kFar;
   }
   // With rows that are updated in any case, how many are a bucket.
