@@ -197,9 +197,11 @@ def _require_number(loss: Any, function: Callable[[], Any]) -> None:
     )
     if loss is None:
         raise TypeError(text + "; is a `return` missing?")
+    if isinstance(loss, list | tuple) and any(isinstance(x, Differentiable) for x in loss):
+        raise TypeError(text + "; add the terms of a loss up, or return only the first")
     try:
         array = np.asarray(loss)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last is of PyTorch's tensors
         raise TypeError(text) from error
     if array.dtype.kind not in "iufb" and array.dtype.name != "bfloat16":
         raise TypeError(text)

@@ -11,6 +11,7 @@ looked at again.
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Iterator, Mapping
@@ -87,6 +88,11 @@ class Real:
             raise TypeError(f"{owner}: {name} must be {self}, got {_shown(value)}")
         if not callable(value):
             self._number(owner, name, value)  # within bounds it must be at the steps, not yet
+        elif _needs_arguments(value):
+            raise TypeError(
+                f"{owner}: {name} must be {self} or a function without arguments, got "
+                f"{_shown(value)}; what depends on the step reads it, see fastopt.schedules"
+            )
         return value
 
     def read(self, owner: str, name: str, kept: Any) -> float:
@@ -130,13 +136,14 @@ class Real:
         for value in self.out_of_bounds():
             yield value, ValueError
             yield np.float32(value), ValueError
-        for other in ("0.1", True, np.True_, 1j, [0.1], object()):
+        for other in ("0.1", True, np.True_, 1j, [0.1], object(), np.ma.masked):
             yield other, TypeError
         if not self.optional:
             yield None, TypeError
         if self.fixed:
             yield (lambda: 1.0), TypeError
         else:
+            yield (lambda step: 1.0), TypeError
             yield np.full(2, 0.5), ValueError
             yield np.array("text"), TypeError
 
@@ -263,6 +270,8 @@ def as_float(value: Any) -> float | tuple[int, ...] | None:
             return None
         if array.ndim:
             return array.shape
+        if value is np.ma.masked:  # seems to hold 0
+            return None
         value = array[()]
     try:
         return float(value)
@@ -270,6 +279,17 @@ def as_float(value: Any) -> float | tuple[int, ...] | None:
         return math.inf
     except (TypeError, ValueError):
         return None
+
+
+def _needs_arguments(function: Callable[..., Any]) -> bool:
+    """Say whether a call without arguments is known to fail, as of another library's schedule."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return True
+    except ValueError:  # compiled code that doesn't say
+        return False
+    return False
 
 
 def _shown(value: Any) -> str:

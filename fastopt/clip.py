@@ -357,6 +357,11 @@ def _read_list(t_list: Any) -> list[Any]:
     for i, t in enumerate(given):
         if isinstance(t, Differentiable):
             entries.append(_floating(t))
+        elif isinstance(t, tuple) and len(t) == 2 and isinstance(t[1], Differentiable):
+            raise TypeError(
+                f"t_list[{i}] is a (gradient, variable) pair; pass the gradients alone: "
+                f"[gradient for gradient, variable in pairs]"
+            )
         else:
             entries.append(None if t is None else _read(t, f"t_list[{i}]"))
     return entries

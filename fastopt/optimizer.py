@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fastopt import _loss, _overlapped, _pairs, _replicas
+from fastopt._arrays import shown
 from fastopt._batch import Batch, HookBatch, KeptBatch, Outcome
 from fastopt._slots import Journal, SlotKeeper
 from fastopt.autodiff import backward, executing_eagerly
@@ -109,6 +110,8 @@ class Optimizer(SlotKeeper):
     def __init__(self, use_locking: bool, name: str, loss_scale: Any = None) -> None:
         if not name:
             raise ValueError("Must specify the optimizer name: it may not be empty or None")
+        if not isinstance(name, str):
+            raise TypeError(f"name must be a string, got {shown(name)}")
         self._name = name
         self._use_locking = bool(use_locking)
         self._loss_scale = self._make_loss_scale(loss_scale)

@@ -22,6 +22,7 @@ from fastopt.clip import (
 )
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.threads import num_threads
+from fastopt.variable import Variable
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "clipping.npz")
 CASES: dict[str, dict[str, Any]] = json.loads(str(GOLDEN["meta"]))["cases"]
@@ -245,6 +246,9 @@ def test_global_norm_errors() -> None:
             clip_by_global_norm(bad, 1.0)
     with pytest.raises(TypeError, match=r"t_list\[1\]"):
         global_norm([X, "text"])
+    pairs = [(X, Variable(X))]  # NumPy would make one array of both
+    with pytest.raises(TypeError, match=r"^t_list\[0\] is a \(gradient, variable\) pair; pass the"):
+        clip_by_global_norm(pairs, 1.0)
     with pytest.raises(IndexError, match="index -1 at position 1"):
         global_norm([IndexedSlices(np.ones((2, 1)), [0, -1])])
     for bad_norm in ("1", [1.0, 2.0], None):

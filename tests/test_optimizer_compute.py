@@ -222,6 +222,20 @@ def test_what_is_no_loss_is_refused(v: Any, value: Any) -> None:
         OPT.compute_gradients(lambda: value, [v])
 
 
+def test_a_loss_of_several_parts_gets_a_hint(v: Any) -> None:
+    """A list of tensors is an array of constants to NumPy: their gradient was lost."""
+    for several in (lambda: (np.sum(v), 3.0), lambda: [np.sum(v), np.sum(v)]):
+        with pytest.raises(TypeError, match="must return a Tensor or a number, .* add the terms"):
+            OPT.compute_gradients(several, [v])
+
+
+def test_a_loss_of_pytorch_is_refused(v: Any) -> None:
+    torch = pytest.importorskip("torch")
+    loss = torch.ones((), requires_grad=True)
+    with pytest.raises(TypeError, match=r"must return a Tensor or a number, got tensor\("):
+        OPT.compute_gradients(lambda: loss, [v])
+
+
 def test_a_forgotten_return_gets_a_hint(v: Any) -> None:
     with pytest.raises(TypeError, match="is a `return` missing"):
         OPT.compute_gradients(lambda: None, [v])

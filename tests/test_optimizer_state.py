@@ -43,6 +43,11 @@ def test_a_name_is_required(name: Any) -> None:
         fo.Optimizer(False, name)
 
 
+def test_a_name_is_a_string() -> None:
+    with pytest.raises(TypeError, match="^name must be a string, got 3 of type int"):
+        fo.AdamOptimizer(name=3)  # type: ignore[arg-type]
+
+
 def test_the_base_class_can_be_made() -> None:
     optimizer = fo.Optimizer(use_locking=True, name="base")
     assert optimizer.get_name() == "base"
