@@ -45,10 +45,15 @@ cdef void convert_task(void* context, Py_ssize_t task) noexcept nogil:
         job.run(out, a, n)
 
 
+cdef enum:
+    USER_DTYPES = 256       # NumPy's NPY_USERDEF: from here on dtypes are those of others
+
+
 cdef int half_number(object dtype) except? -1:
     """Return 0 for float16, 1 for bfloat16, -1 for any other dtype."""
-    if dtype.name == "float16":
-        return 0
+    cdef cnp.dtype known = dtype
+    if 0 <= known.type_num < USER_DTYPES:  # NumPy makes a dtype's name anew each time
+        return 0 if known.type == c"e" else -1
     return 1 if dtype.name == "bfloat16" else -1
 
 

@@ -15,3 +15,11 @@ def checked_bags(
     coefficients: np.ndarray | None,
     n_bags: int = -1,
 ) -> np.ndarray: ...
+def pair_gradients(
+    first: np.ndarray,
+    ids: np.ndarray,
+    second: np.ndarray,
+    others: np.ndarray,
+    starts: np.ndarray,
+    weights: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None: ...

@@ -13,10 +13,12 @@ import numpy as np
 
 cimport numpy as cnp
 
+from ._dispatch cimport functions
 from ._pool cimport num_threads, parallel_for, task_fn
 from ._rows import pooled_gather
 from ._step_memory import empty
 from ._turns cimport leave_python, return_to_python
+from ._typedefs cimport run_table
 
 cnp.import_array()
 
@@ -49,6 +51,19 @@ cdef extern from "transpose.hpp" namespace "fastopt" nogil:
 
 cdef enum:
     KEEP_GIL = 1 << 13      # look-ups that are numbered sooner than another thread wakes up
+
+cdef extern from "rows.hpp" namespace "fastopt" nogil:
+    ctypedef struct Bad:
+        int64_t id
+        int64_t bag
+
+    Bad c_pooled_gather "fastopt::pooled_gather"(
+        const void* table, int64_t n_rows, int64_t width, int type, int half_type,
+        const void* ids, cbool wide, int64_t n_ids, const int64_t* offsets, int64_t n_bags,
+        const int64_t* order, const void* weights, const void* scales, void* out,
+        const run_table* functions,
+        parallel_fn parallel, int threads,
+    ) noexcept
 
 ctypedef fused element:
     float
@@ -272,3 +287,129 @@ def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows, bags=None):
     if cnp.PyArray_TYPE(<cnp.ndarray>g) == cnp.NPY_FLOAT:
         return summed[float](0, g, offsets, ids, coefficients, n_rows, bags)
     return summed[double](0, g, offsets, ids, coefficients, n_rows, bags)
+
+
+cdef inline bint is_plain(object array, int ndim, int type_num) noexcept:
+    return (
+        type(array) is np.ndarray
+        and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
+        and cnp.PyArray_NDIM(<cnp.ndarray>array) == ndim
+        and cnp.PyArray_TYPE(<cnp.ndarray>array) == type_num
+    )
+
+
+cdef bint both(
+    element zero, cnp.ndarray first, cnp.ndarray ids, cnp.ndarray second, cnp.ndarray others,
+    cnp.ndarray starts, cnp.ndarray weights, cnp.ndarray values, cnp.ndarray sums,
+    cnp.ndarray rows, int64_t* n_unique,
+):
+    """Compute both gradients of products; say whether all went well, if not nothing is lost."""
+    cdef Transpose[element] job
+    cdef Bad bad
+    cdef int64_t n = cnp.PyArray_DIM(ids, 0), total = cnp.PyArray_DIM(others, 0), k, x
+    cdef int64_t width = cnp.PyArray_DIM(first, 1), first_rows = cnp.PyArray_DIM(first, 0)
+    cdef int64_t second_rows = cnp.PyArray_DIM(second, 0)
+    cdef cnp.ndarray own = empty((n,), np.dtype(np.int32))
+    cdef cnp.ndarray numbers = empty((total,), np.dtype(np.uint32))
+    cdef int32_t* row = <int32_t*>cnp.PyArray_DATA(own)
+    cdef uint32_t* number = <uint32_t*>cnp.PyArray_DATA(numbers)
+    cdef const void* id = cnp.PyArray_DATA(ids)
+    cdef const void* table = cnp.PyArray_DATA(second)
+    cdef const element* above = <const element*>cnp.PyArray_DATA(first)
+    cdef const int64_t* start = <const int64_t*>cnp.PyArray_DATA(starts)
+    cdef void* to = cnp.PyArray_DATA(values)
+    cdef element* out = <element*>cnp.PyArray_DATA(sums)
+    cdef void* unique = cnp.PyArray_DATA(rows)
+    cdef bint fine, wide = cnp.PyArray_ITEMSIZE(ids) == 8
+    cdef int type_ = 0 if sizeof(element) == 4 else 1, threads = num_threads()
+    job.offsets = start
+    job.n_bags = n
+    job.own = row
+    job.ids = cnp.PyArray_DATA(others)
+    job.wide = cnp.PyArray_ITEMSIZE(others) == 8
+    job.coefficients = <const element*>cnp.PyArray_DATA(weights)
+    job.n_rows = second_rows
+    with nogil:
+        leave_python()
+        fine = start[0] == 0 and start[n] == total
+        for k in range(n):
+            x = (<const int64_t*>id)[k] if wide else (<const int32_t*>id)[k]
+            row[k] = <int32_t>x
+            fine &= 0 <= x < first_rows and start[k] <= start[k + 1]
+        if fine:
+            bad = c_pooled_gather(
+                table, second_rows, width, type_, -1, job.ids, job.wide, total, start, n, NULL,
+                job.coefficients, NULL, to, functions(), <parallel_fn>parallel_for, threads,
+            )
+            fine = bad.id < 0 and bad.bag < 0
+        if fine:
+            n_unique[0] = job.number_and_sum(
+                row_map, number, unique, total, above, out, width, <parallel_fn>parallel_for,
+                threads,
+            )
+            fine = n_unique[0] >= 0
+        return_to_python()
+    return fine
+
+
+def pair_gradients(first, ids, second, others, starts, weights):
+    """Return what the rows of both tables get from their products, if all is as it mostly is.
+
+    Parameters
+    ----------
+    first, second : ndarray, shape (R, width) and (S, width), float32 or float64
+        Tables of one dtype.
+    ids : ndarray, shape (n,), int32 or int64
+        Row numbers of `first`.
+    others : ndarray, shape (m,), int32 or int64
+        Row numbers of `second`.
+    starts : ndarray, shape (n + 1,), int64
+        Where the others of each id begin, from 0 to m.
+    weights : ndarray, shape (m,)
+        The gradient of each product, of the dtype of the tables. Its memory must not change
+        meanwhile, nor that of `starts`.
+
+    Returns
+    -------
+    tuple of ndarray, or None
+        What each of `ids` gets, shape (n, width); what rows of `second` get, and these, by first
+        appearance. None if an argument is anything else, rows are too long or too many to be
+        numbered on the way, or another thread numbers just now.
+    """
+    if type(first) is not np.ndarray or cnp.PyArray_NDIM(<cnp.ndarray>first) != 2:
+        return None
+    cdef int type_num = cnp.PyArray_TYPE(<cnp.ndarray>first)
+    if type_num != cnp.NPY_FLOAT and type_num != cnp.NPY_DOUBLE:
+        return None
+    if not (is_plain(first, 2, type_num) and is_plain(second, 2, type_num)):
+        return None
+    if not (is_plain(weights, 1, type_num) and is_plain(starts, 1, cnp.NPY_INT64)):
+        return None
+    for numbers in (ids, others):
+        if not is_plain(numbers, 1, cnp.NPY_INT32) and not is_plain(numbers, 1, cnp.NPY_INT64):
+            return None
+    cdef int64_t n = len(ids), m = len(others), width = first.shape[1], n_unique = 0
+    if second.shape[1] != width or starts.shape[0] != n + 1 or weights.shape[0] != m or m == 0:
+        return None
+    if m >= 2**32 - 1 or first.shape[0] >= 2**31 or n >= 2**31:
+        return None
+    dtype = (<object>first).dtype
+    cdef bint narrow, fine
+    if type_num == cnp.NPY_FLOAT:
+        narrow = Transpose[float].is_narrow(width)
+    else:
+        narrow = Transpose[double].is_narrow(width)
+    if not narrow or width == 0:
+        return None
+    values = empty((n, width), dtype)
+    sums = empty((min(m, second.shape[0]), width), dtype)
+    rows = empty((m + 1,), others.dtype)
+    if type_num == cnp.NPY_FLOAT:
+        fine = both[float](
+            0, first, ids, second, others, starts, weights, values, sums, rows, &n_unique
+        )
+    else:
+        fine = both[double](
+            0, first, ids, second, others, starts, weights, values, sums, rows, &n_unique
+        )
+    return (values, sums[:n_unique], rows[:n_unique]) if fine else None

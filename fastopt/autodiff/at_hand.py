@@ -9,6 +9,7 @@ from fastopt.autodiff.primitives import Primitive
 from fastopt.autodiff.recording import EAGER, current
 
 Vjp = Callable[[Any], Any]
+Together = Callable[[Any], Sequence[Any] | None]
 
 
 # A derivative has at hand what it needs: of the arguments nothing is kept, whichever they are.
@@ -44,7 +45,29 @@ class _Recorded(Primitive):
         return [self.pullbacks[i](g) for i in argnums]
 
 
-def record(name: str, value: Any, inputs: Sequence[tuple[Any, Vjp]], reads: Any = None) -> Any:
+class _RecordedTogether(_Recorded):
+    """A call whose derivatives are cheaper together."""
+
+    def __init__(self, name: str, vjps: Sequence[Vjp], together: Together) -> None:
+        super().__init__(name, vjps)
+        self.together = together
+
+    def pull(self, node: Any, argnums: Sequence[int], g: Any) -> Sequence[Any]:
+        """Return the gradients of the inputs at `argnums`."""
+        if len(argnums) == len(self.pullbacks):
+            found = self.together(g)
+            if found is not None:
+                return found
+        return super().pull(node, argnums, g)
+
+
+def record(
+    name: str,
+    value: Any,
+    inputs: Sequence[tuple[Any, Vjp]],
+    reads: Any = None,
+    together: Together | None = None,
+) -> Any:
     """Return `value` as a tensor that remembers what it came from.
 
     Parameters
@@ -60,6 +83,8 @@ def record(name: str, value: Any, inputs: Sequence[tuple[Any, Vjp]], reads: Any 
     reads : object, optional
         An array, or an object with arrays as attributes, that the functions read and that somebody
         else owns.
+    together : callable, optional
+        Maps the gradient of the result to those of all inputs, or to None: then each is asked for.
 
     Returns
     -------
@@ -68,5 +93,8 @@ def record(name: str, value: Any, inputs: Sequence[tuple[Any, Vjp]], reads: Any 
     """
     if current() is EAGER:
         return value
-    operation = _Recorded(name, [vjp for _, vjp in inputs])
+    vjps = [vjp for _, vjp in inputs]
+    operation = (
+        _Recorded(name, vjps) if together is None else _RecordedTogether(name, vjps, together)
+    )
     return operation.record([x for x, _ in inputs], {"reads": reads}, value)

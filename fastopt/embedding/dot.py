@@ -8,7 +8,7 @@ import numpy as np
 
 from fastopt._kernels._dots import pair_dots, row_dots
 from fastopt._kernels._rows import pooled_gather
-from fastopt._kernels._transpose import sum_by_row
+from fastopt._kernels._transpose import pair_gradients, sum_by_row
 from fastopt.autodiff.at_hand import record
 from fastopt.embedding.lookup import embedding_lookup
 from fastopt.embedding.pooled_gradient import entries_gradient
@@ -143,7 +143,21 @@ def _recorded(
             return entries_gradient(rows, bags, weights, others, shape)
         return IndexedSlices._unchecked(*summed, shape)
 
-    return record(what, out, [(tables[0], first_vjp), (tables[1], second_vjp)], reads=at_hand)
+    def together(g: Array) -> list[IndexedSlices] | None:
+        weights = np.ascontiguousarray(g).reshape(-1)
+        first, second = _values(tables[0], ids), _values(tables[1], others)
+        found = pair_gradients(first, ids, second, others, starts, weights)
+        if found is None:
+            return None
+        return [
+            IndexedSlices._unchecked(found[0], ids, first.shape),
+            IndexedSlices._unchecked(found[1], found[2], second.shape),
+        ]
+
+    inputs = [(tables[0], first_vjp), (tables[1], second_vjp)]
+    if isinstance(tables[0], Variable) and isinstance(tables[1], Variable):
+        return record(what, out, inputs, at_hand, together)
+    return record(what, out, inputs, at_hand)
 
 
 def _fits(array: Array) -> bool:

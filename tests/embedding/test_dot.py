@@ -181,9 +181,11 @@ def test_gradients_without_a_map_of_rows_have_the_same_bits(monkeypatch, per_id)
     a, b = (fo.Variable(rng.normal(size=(50, 20)).astype(np.float32)) for _ in range(2))
     ids, other_ids = rng.integers(0, 50, 300), rng.integers(0, 50, (300, per_id))
     weights = rng.normal(size=other_ids.shape).astype(np.float32)
-    quick = fo.gradients(fo.embedding_dot(a, ids, b, other_ids), [a, b], weights)
-    monkeypatch.setattr(dot, "sum_by_row", lambda *_: None)
-    slow = fo.gradients(fo.embedding_dot(a, ids, b, other_ids), [a, b], weights)
-    for one, other in zip(quick, slow, strict=True):
-        np.testing.assert_array_equal(one.indices, other.indices)
-        np.testing.assert_array_equal(one.values, other.values)
+    ways = [fo.gradients(fo.embedding_dot(a, ids, b, other_ids), [a, b], weights)]
+    for kernel in ("pair_gradients", "sum_by_row"):
+        monkeypatch.setattr(dot, kernel, lambda *_: None)
+        ways.append(fo.gradients(fo.embedding_dot(a, ids, b, other_ids), [a, b], weights))
+    for way in ways[1:]:
+        for one, other in zip(ways[0], way, strict=True):
+            np.testing.assert_array_equal(one.indices, other.indices)
+            np.testing.assert_array_equal(one.values, other.values)

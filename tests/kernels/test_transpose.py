@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import fastopt as fo
-from fastopt._kernels._transpose import sum_by_row
+from fastopt._kernels._rows import pooled_gather
+from fastopt._kernels._transpose import pair_gradients, sum_by_row
 
 
 def expected(g: Any, offsets: Any, ids: Any, coefficients: Any) -> tuple[Any, Any]:
@@ -143,3 +144,94 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_a_table_too_large_for_the_map() -> None:
     assert sum_by_row(np.ones(1), np.array([0, 1]), np.zeros(1, np.int64), None, 2**40) is None
+
+
+def pair_arguments(
+    dtype: Any = np.float32, integer: Any = np.int64, width: int = 16, per_id: int = 3
+) -> dict[str, Any]:
+    rng = np.random.default_rng(width)
+    n = 4_000  # with their others enough for two threads
+    return {
+        "first": rng.normal(size=(300, width)).astype(dtype),
+        "ids": rng.integers(0, 300, n).astype(integer),
+        "second": rng.normal(size=(500, width)).astype(dtype),
+        "others": rng.integers(0, 500, n * per_id).astype(integer),
+        "starts": np.arange(n + 1) * per_id,
+        "weights": rng.normal(size=n * per_id).astype(dtype),
+    }
+
+
+@pytest.mark.parametrize("integer", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [1, 5, 16])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_both_gradients_of_products(integer: Any, dtype: Any, width: int, threads: int) -> None:
+    given = pair_arguments(dtype, integer, width)
+    first, ids, second, others, starts, weights = given.values()
+    values = np.empty((ids.size, width), dtype)
+    pooled_gather(second, others, starts, weights, None, values)
+    wanted = (values, *sum_by_row(first[ids], starts, others, weights, 500))
+    with fo.num_threads(threads):
+        found = pair_gradients(**given)
+    assert found is not None
+    for mine, right in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(mine, right, strict=True)
+
+
+def test_products_of_bags_of_any_length() -> None:
+    given = pair_arguments()
+    n = given["others"].size
+    given["starts"] = np.sort(
+        np.concatenate([[0, n], np.random.default_rng(0).integers(0, n, 3_999)])
+    )
+    first, ids, second, others, starts, weights = given.values()
+    found = pair_gradients(**given)
+    assert found is not None
+    sums, rows = sum_by_row(first[ids], starts, others, weights, 500)
+    np.testing.assert_array_equal(found[1], sums)
+    np.testing.assert_array_equal(found[2], rows)
+
+
+def changed(array: Any, position: int, value: int) -> Any:
+    array = array.copy()
+    array[position] = value
+    return array
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("first", lambda x: x.astype(np.float64)),
+        ("first", lambda x: x.astype(np.float16)),
+        ("first", lambda x: x[:, :15]),
+        ("first", lambda x: x.reshape(300, 4, 4)),
+        ("first", lambda x: list(x)),
+        ("second", lambda x: np.asfortranarray(x)),
+        ("second", lambda x: x.astype(">f4")),
+        ("ids", lambda x: changed(x, 7, 300)),
+        ("ids", lambda x: changed(x, 3_999, -1)),
+        ("ids", lambda x: x.astype(float)),
+        ("ids", lambda x: x[:-1]),
+        ("others", lambda x: changed(x, 11_999, 500)),
+        ("others", lambda x: changed(x, 0, -1)),
+        ("others", lambda x: x.reshape(-1, 3)),
+        ("others", lambda x: x[:0]),
+        ("starts", lambda x: x.astype(np.int32)),
+        ("starts", lambda x: changed(x, 0, 1)),
+        ("starts", lambda x: changed(x, 0, -1)),
+        ("starts", lambda x: changed(x, 5, 2**62)),
+        ("starts", lambda x: changed(x, 4_000, 12_001)),
+        ("weights", lambda x: x.astype(np.float64)),
+        ("weights", lambda x: x[:-1]),
+        ("weights", lambda x: x.reshape(-1, 3)),
+    ],
+)
+def test_products_that_are_left_to_the_caller(name: str, change: Any) -> None:
+    given = pair_arguments()
+    assert pair_gradients(**given) is not None
+    assert pair_gradients(**{**given, name: change(given[name])}) is None
+
+
+def test_long_rows_are_left_to_the_caller() -> None:
+    """They are turned around instead."""
+    assert pair_gradients(**pair_arguments(width=33)) is None
