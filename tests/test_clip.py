@@ -238,6 +238,14 @@ def test_merged_rows_are_scaled_as_if_they_were_merged_first(dtype: str, limit: 
     assert clip_by_norm(s, 1e4) is s  # repeated rows stay where nothing has to be scaled
 
 
+def test_global_norm_merges_rows_beside_a_variable() -> None:
+    repeated = IndexedSlices(np.array([[3.0], [1.0]]), [1, 1], (3, 1))
+    beside = Variable(np.array([3.0]))
+    assert np.asarray(global_norm([repeated, beside])) == 5.0
+    apart = global_norm([repeated, beside], merge_repeated=False)
+    assert float(apart) == pytest.approx(math.sqrt(3**2 + 1 + 3**2))
+
+
 def test_global_norm_errors() -> None:
     for bad in ("text", (x for x in [X]), X, 3, None, {1: X}):
         with pytest.raises(TypeError, match="t_list must be a sequence of gradients"):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ import fastopt as fo
 ROOT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
+    "docs/adam.md",
     "docs/checkpoint.md",
     "docs/errors.md",
     "docs/gradients.md",
@@ -78,6 +81,23 @@ def test_links_lead_somewhere(page: str) -> None:
     for link in re.findall(r"\]\(([^)]+)\)", path.read_text()):
         if not link.startswith("http"):
             assert (path.parent / link.partition("#")[0]).exists(), link
+
+
+def test_the_page_of_public_names_is_that_of_the_code() -> None:
+    written = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    page = runpy.run_path(str(ROOT / "docs/make_api.py"))["page"]()
+    assert written == page, "run docs/make_api.py"
+
+
+def test_every_public_name_is_on_its_page() -> None:
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`fo\.([\w.]+)(?:\(\))?`", page))
+    modules = {name for name in fo.__all__ if inspect.ismodule(getattr(fo, name))}
+    assert set(fo.__all__) - modules - {"__version__"} <= named
+    assert modules <= {name.partition(".")[0] for name in named if "." in name} | {
+        "clip",
+        "threads",
+    }
 
 
 def test_the_table_of_speed_is_the_measured_one() -> None:

@@ -31,9 +31,6 @@ __all__ = ["Primitive", "defvjp", "defvjp_argnums", "is_inexact", "primitive"]
 
 VjpMaker = Callable[..., Callable[[Any], Any]]
 
-ANS = -1
-"""Stands for the result among the positions that a derivative reads."""
-
 
 class Primitive(Recorder):
     """A function whose calls are recorded.

@@ -29,7 +29,7 @@ class AdamWOptimizer(AdamOptimizer):
     weight_decay : float, callable, Variable or array_like scalar
         How much of a weight decays in a step, not negative. ``configure(var, weight_decay=0.0)``
         leaves a variable out.
-    learning_rate, beta1, beta2, epsilon, use_locking, name, loss_scale
+    learning_rate, beta1, beta2, epsilon, use_locking, name, sparse_updates, amsgrad, loss_scale
         See `AdamOptimizer`.
     times_learning_rate : bool
         Multiply the decay with the learning rate, as PyTorch and Keras do. TensorFlow v1 doesn't.
