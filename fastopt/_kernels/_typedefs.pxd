@@ -45,6 +45,9 @@ cdef extern from "table.h" nogil:
     ctypedef void (*run_fn)(
         void* w, const void* g, void** slots, const void* h, Py_ssize_t n
     ) noexcept nogil
+    ctypedef void (*decayed_fn)(
+        void* w, const void* g, void** slots, const void* h, double rate, Py_ssize_t n
+    ) noexcept nogil
 
     ctypedef void (*first_fn)(
         void* w, const void* g, void** slots, const void* h, double* sums, Py_ssize_t n
@@ -69,6 +72,7 @@ cdef extern from "table.h" nogil:
         int n_scalars
         int sequential
         run_fn run[2]
+        decayed_fn decayed[2]
         int reduction
         unsigned int row_slots
         int late

@@ -45,8 +45,6 @@ class DenseUpdate {
   static constexpr std::int64_t kChunk = 1 << 14;      // elements of a task
   static constexpr std::int64_t kAlone = 1 << 16;      // elements below which the caller works alone
   static constexpr std::int64_t kBlock = 1 << 11;      // elements of weights at work in the first cache
-  // Elements that decay at once. Few: while they do, all that the rule reads is being fetched as well.
-  static constexpr std::int64_t kDecaying = 1 << 8;
 
   // Segments that a variable of n elements may need: those of whole rows may be half a chunk.
   static std::int64_t segments_of(std::int64_t n) noexcept { return 2 + 2 * (n / kChunk); }
@@ -111,20 +109,19 @@ class DenseUpdate {
   void update(std::int64_t k, std::int64_t lo, std::int64_t hi) const noexcept {
     const DensePart& part = parts_[k];
     const Table& table = *part.table;
-    const double rate = scalars_.rate_of(k);
     if (rule_->reduction) {
-      update_reduced_rows(table, functions_, scalars_.of(k, table.type), rate, *part.g, lo, hi);
+      update_reduced_rows(table, functions_, scalars_.of(k, table.type), scalars_.rate_of(k),
+                          *part.g, lo, hi);
       return;
     }
-    if (table.half == nullptr && rate == 0) {
+    if (table.half == nullptr) {
       run_rule(k, lo, hi - lo, table.w + lo * table.item_size());
       return;
     }
     float copy[kBlock];
-    const std::int64_t step = table.half == nullptr ? kDecaying : kBlock;
-    for (; lo < hi; lo += step) {
-      const std::int64_t n = std::min(step, hi - lo);
-      void* weights = table.open(functions_, lo, n, rate, copy);
+    for (; lo < hi; lo += kBlock) {
+      const std::int64_t n = std::min(kBlock, hi - lo);
+      void* weights = table.open(functions_, lo, n, 0, copy);
       run_rule(k, lo, n, weights);
       table.close(functions_, lo, n, weights);
     }
@@ -134,8 +131,8 @@ class DenseUpdate {
     const Table& table = *parts_[k].table;
     void* slots[FASTOPT_MAX_SLOTS];
     table.locate(0, lo, slots);
-    rule_->run[table.type](weights, *parts_[k].g + lo * table.item_size(), slots,
-                           scalars_.of(k, table.type), n);
+    table.run(weights, *parts_[k].g + lo * table.item_size(), slots, scalars_.of(k, table.type),
+              scalars_.rate_of(k), n);
   }
 
   void make_tasks() noexcept {

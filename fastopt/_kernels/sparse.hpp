@@ -73,7 +73,6 @@ class SparseUpdate {
     h_ = scalars;
     rate_ = rate;
     functions_ = functions;
-    run_ = table.rule->run[table.type];
     add_ = functions->add[table.type];
     decay_ = functions->decay[table.type];
     refresh_ = functions->refresh[table.half_type];
@@ -257,8 +256,8 @@ class SparseUpdate {
     float copy[kBlock];
     void* slots[FASTOPT_MAX_SLOTS];
     table_->locate(0, element, slots);
-    void* w = table_->open(functions_, element, n, rate, copy);
-    run_(w, g, slots, h_, n);
+    void* w = table_->open(functions_, element, n, 0, copy);
+    table_->run(w, g, slots, h_, rate, n);
     table_->close(functions_, element, n, w, times);
   }
 
@@ -430,8 +429,7 @@ class SparseUpdate {
       for (int a = 0; a < n_arrays; ++a) {
         for (std::int64_t k = 0; k < m; ++k) stage[a][k] = arrays[a][rows[at + k]];
       }
-      if (rate_ != 0) decay_(stage[0], rate_, m);
-      run_(stage[0], reinterpret_cast<const T*>(values_) + at, slots, h_, m);
+      table_->run(stage[0], reinterpret_cast<const T*>(values_) + at, slots, h_, rate_, m);
       for (int a = 0; a < n_arrays; ++a) {
         for (std::int64_t k = 0; k < m; ++k) arrays[a][rows[at + k]] = stage[a][k];
       }
@@ -481,8 +479,7 @@ class SparseUpdate {
       ++n_unique;
       if (++staged < capacity && k < n) continue;
       if (table_->half != nullptr) refresh_(w, half, staged * width);
-      if (rate_ != 0) decay_(w, rate_, staged * width);
-      run_(w, g, slots, h_, staged * width);
+      table_->run(w, g, slots, h_, rate_, staged * width);
       if (table_->half != nullptr) narrow_(half, w, staged * width);
       for (std::int64_t r = 0; r < staged; ++r) {
         copy(element<T>(table_->w, rows[r]), w + r * width, width);
@@ -575,7 +572,6 @@ class SparseUpdate {
   const void* h_ = nullptr;
   double rate_ = 0;
   const run_table* functions_ = nullptr;
-  run_fn run_ = nullptr;
   void (*decay_)(void*, double, std::ptrdiff_t) = nullptr;
   void (*add_)(void*, const void*, const void*, std::ptrdiff_t) = nullptr;
   void (*refresh_)(void*, const void*, std::ptrdiff_t) = nullptr;

@@ -19,6 +19,10 @@
    in the compute type. */
 typedef void (*run_fn)(void* w, const void* g, void** slots, const void* h, ptrdiff_t n);
 
+/* The same of weights that decay before: w = flush(w - rate * w), in one pass. */
+typedef void (*decayed_fn)(void* w, const void* g, void** slots, const void* h, double rate,
+                           ptrdiff_t n);
+
 /* The parts of a rule with a reduction: adds to the sums; makes factors of them, of the slots with
    one number a row (null for others) and of how many elements were summed; updates by them. */
 typedef void (*first_fn)(void* w, const void* g, void** slots, const void* h, double* sums,
@@ -40,7 +44,8 @@ typedef struct {
   int n_scalars;
   int sequential;
   run_fn run[FASTOPT_N_TYPES];
-  int reduction; /* 0: none, 1: over a row, 2: over a variable; then run is null */
+  decayed_fn decayed[FASTOPT_N_TYPES];
+  int reduction; /* 0: none, 1: over a row, 2: over a variable; then run and decayed are null */
   unsigned row_slots; /* bit s: slot s has one number a row */
   int late; /* the walk's own loop makes up for what rows have missed, where `missed` is given */
   first_fn first[FASTOPT_N_TYPES];

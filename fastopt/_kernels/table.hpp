@@ -46,6 +46,15 @@ struct Table {
     if (rate != 0) functions->decay[type](weights, rate, n);
     return weights;
   }
+  // A rule that knows an element alone, on n of what `open` returned without a rate: it goes here.
+  void run(void* weights, const void* g, void** at, const void* h, double rate,
+           std::int64_t n) const noexcept {
+    if (rate == 0) {
+      rule->run[type](weights, g, at, h, n);
+    } else {
+      rule->decayed[type](weights, g, at, h, rate, n);
+    }
+  }
   // What `open` returned has been updated. `times`: how often these elements were in this step.
   void close(const run_table* functions, std::int64_t element, std::int64_t n, const void* weights,
              std::uint32_t times = 0) const noexcept {

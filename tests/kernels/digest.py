@@ -51,7 +51,7 @@ def digests() -> dict[str, str]:
             for shape in ((3,), (70_001,), (999, 65)):
                 w, slots = state(name, shape, dtype, rng)
                 for seed in range(2):
-                    apply(rule, hyper, w, slots, numbers(shape, dtype, seed))
+                    apply(rule, hyper, w, slots, numbers(shape, dtype, seed), decay=seed * 0.01)
                 digest.update(b"".join(a.tobytes() for a in (w, *slots.values())))
             for row in ((), (3,), (70,)):
                 for n_rows, n in ((50, 7), (3000, 40_000)):

@@ -174,12 +174,13 @@ def apply(
     slots: dict[str, Array],
     gradient: Array | Slices,
     untouched: str = "skip",
+    decay: float = 0.0,
 ) -> Plan:
     """One step in place through a plan of one variable."""
     key = Key()
     plan = Plan(kernel_of(rule, hyper), [key], [w], [tuple(slots.values())], Slices, untouched)
     assert plan.bind([(gradient, key)])
-    plan.run(scalars_of(rule, hyper))
+    plan.run(scalars_of(rule, hyper), decay)
     plan.release()
     return plan
 

@@ -184,6 +184,28 @@ def test_ftrl_without_shrinkage_does_not_look_at_infinite_weights_twice(dtype: A
     np.testing.assert_array_equal(slots["linear"], expected[1]["linear"])
 
 
+@RULE_CASES
+@DTYPES
+@pytest.mark.parametrize("n", [5, 1000, 70_001])
+def test_decay_in_the_sweep_is_decay_before_it(
+    rule: str, hyper: dict[str, Any], dtype: Any, n: int
+) -> None:
+    """The same operations on each element, so the same bits; and what is subnormal then is zero."""
+    rng = np.random.default_rng(8)
+    name = kernel_of(rule, hyper)
+    w, slots = state(name, (n,), dtype, rng)
+    w[::3] *= np.finfo(dtype).smallest_normal
+    g = np.asarray(rng.normal(size=n)).astype(dtype)
+    before = w - w * dtype(0.01)
+    before[np.abs(before) < np.finfo(dtype).smallest_normal] = 0
+    slots_before = {key: slot.copy() for key, slot in slots.items()}
+    apply(rule, hyper, w, slots, g, decay=0.01)
+    apply(rule, hyper, before, slots_before, g)
+    np.testing.assert_array_equal(w, before, strict=True)
+    for key, slot in slots.items():
+        np.testing.assert_array_equal(slot, slots_before[key], err_msg=key)
+
+
 @DTYPES
 @pytest.mark.parametrize("rule", ["momentum", "adam"])
 def test_moments_end_at_zero_and_not_among_subnormals(rule: str, dtype: Any) -> None:
