@@ -240,7 +240,8 @@ def global_norm(t_list: Any, name: str | None = None, *, merge_repeated: bool = 
     >>> fo.clip.global_norm([[3.0], None, fo.IndexedSlices([[2.0], [2.0]], [5, 5])])
     5.0
     """
-    return _norm_of_all(_read_list(t_list), merge_repeated)
+    entries, dense = _read_list(t_list)
+    return _norm_of_dense(entries) if dense else _norm_of_all(entries, merge_repeated)
 
 
 def clip_by_global_norm(
@@ -300,13 +301,16 @@ def clip_by_global_norm(
     limit = _number("clip_by_global_norm", "clip_norm", clip_norm)
     if limit < 0.0:
         limit = math.inf
-    entries = given = _read_list(t_list)
-    if use_norm is None:
-        if merge_repeated and not _lists.all_fit(entries):
+    given, dense = _read_list(t_list)
+    entries = given
+    if use_norm is not None:
+        norm = _given_norm(use_norm)
+    elif dense:
+        norm = _norm_of_dense(entries)
+    else:
+        if merge_repeated:
             entries = [_merged_if_many(entry) for entry in entries]
         norm = _norm_of_all(entries, merge_repeated)
-    else:
-        norm = _given_norm(use_norm)
     value = float(norm)
     if not math.isfinite(value):
         factor: Any = math.nan
@@ -314,6 +318,9 @@ def clip_by_global_norm(
         factor = limit / norm
     else:
         return given, norm
+    if dense and type(factor) is float:
+        with step_memory():
+            return _lists.times(entries, factor), norm
     # With a norm that is given nothing is squared, and scaling needs no sums.
     return _all_scaled(entries, factor, merge_repeated and use_norm is None), norm
 
@@ -348,11 +355,12 @@ def _read(t: Any, name: str) -> Any:
     return gradient
 
 
-def _read_list(t_list: Any) -> list[Any]:
+def _read_list(t_list: Any) -> tuple[list[Any], bool]:
+    """Return gradients, read, and whether all are arrays for the kernels of lists, or None."""
     if not isinstance(t_list, Sequence) or isinstance(t_list, str | bytes):
         raise TypeError(f"t_list must be a sequence of gradients, got {shown(t_list)}")
     if _lists.all_fit(given := list(t_list)):  # as nearly all lists of dense gradients do
-        return given
+        return given, True
     entries: list[Any] = []
     for i, t in enumerate(given):
         if isinstance(t, Differentiable):
@@ -364,7 +372,7 @@ def _read_list(t_list: Any) -> list[Any]:
             )
         else:
             entries.append(None if t is None else _read(t, f"t_list[{i}]"))
-    return entries
+    return entries, _lists.all_fit(entries)
 
 
 def _axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...] | None:
@@ -450,6 +458,13 @@ def _norm(parts: Sequence[Gradient], merge_repeated: bool) -> float:
     if merge_repeated:
         parts = [part.coalesce() if isinstance(part, IndexedSlices) else part for part in parts]
     return _extreme_norm([_kernel_array(_values(part)) for part in parts])
+
+
+def _norm_of_dense(entries: list[Array | None]) -> float:
+    squares = _lists.sum_of_squares(entries)
+    if _TINY_SQUARES < squares < math.inf:
+        return math.sqrt(squares)
+    return _extreme_norm([entry for entry in entries if entry is not None])
 
 
 def _extreme_norm(arrays: list[Array]) -> float:

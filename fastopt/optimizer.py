@@ -107,6 +107,9 @@ class Optimizer(SlotKeeper):
     GATE_OP: ClassVar[int] = _loss.GATES["GATE_OP"]
     GATE_GRAPH: ClassVar[int] = _loss.GATES["GATE_GRAPH"]
 
+    # Whether nothing is to be done between `apply_gradients` and `_apply`.
+    _goes_straight: bool = False
+
     def __init__(self, use_locking: bool, name: str, loss_scale: Any = None) -> None:
         if not name:
             raise ValueError("Must specify the optimizer name: it may not be empty or None")
@@ -389,6 +392,8 @@ class Optimizer(SlotKeeper):
             pairs = _pairs.as_list(grads_and_vars)
         if current_replica() is not None:
             return _replicas.meet(self, pairs, global_step, name)
+        if self._goes_straight:
+            return self._apply(pairs, global_step, name)
         return self._apply_once(pairs, global_step, name)
 
     # ------------------------------------------------------------------ the course of a step

@@ -10,6 +10,7 @@ import numpy as np
 
 from fastopt import _storage
 from fastopt._arrays import cast_real, compute_dtype, shown
+from fastopt._kernels._counters import Versioned
 from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._rows import gather, scatter_add
 from fastopt._kernels._step_memory import empty
@@ -22,7 +23,7 @@ Array = np.ndarray[Any, Any]
 Constraint = Callable[[Any], Any]
 
 
-class Variable(Differentiable):
+class Variable(Versioned, Differentiable):
     """An array of numbers that an optimizer updates in place.
 
     It stands for its value in NumPy's functions and operators, which record how a loss depends on

@@ -365,6 +365,18 @@ def test_prepare_and_finish_of_a_subclass_are_called_in_every_step() -> None:
     assert optimizer._get_non_slot_variable("beta1_power").numpy() == pytest.approx(0.9**4)
 
 
+def test_a_subclass_may_stand_between_the_call_and_the_update() -> None:
+    class Doubling(fo.GradientDescentOptimizer):
+        def _apply_once(self, pairs: Any, global_step: Any, name: Any) -> Any:
+            return super()._apply_once([(2 * g, var) for g, var in pairs], global_step, name)
+
+    v = fo.Variable(np.ones(2))
+    optimizer = Doubling(0.25)
+    for _ in range(3):
+        optimizer.apply_gradients([(np.ones(2), v)])
+    assert v.numpy().tolist() == [-0.5, -0.5]
+
+
 def test_slots_of_a_subclass_are_made_in_every_call() -> None:
     class Counting(fo.GradientDescentOptimizer):
         def _create_slots(self, var_list: Any) -> None:

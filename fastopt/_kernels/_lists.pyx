@@ -92,7 +92,10 @@ cdef class _Pieces:
     cdef Py_ssize_t n_pieces, n_tasks, total
 
     def __cinit__(self, list arrays, list outs, bint any_half=False):
-        """Check the arrays, and cut them. ``outs`` is a list of arrays of their sizes, or None."""
+        """Check the arrays, and cut them. ``outs`` is a list of arrays of their sizes, or None.
+
+        Where an entry is None there is nothing, and nothing comes out.
+        """
         cdef Py_ssize_t k, at, n, filled = 0, most = 0
         cdef int type, out_type
         cdef cnp.ndarray array, other
@@ -100,7 +103,8 @@ cdef class _Pieces:
         cdef char* out
         cdef piece* one
         for k in range(len(arrays)):
-            most += cnp.PyArray_SIZE(self.checked(arrays[k], k, any_half)) // PIECE + 1
+            if arrays[k] is not None:
+                most += cnp.PyArray_SIZE(self.checked(arrays[k], k, any_half)) // PIECE + 1
         self.arrays = arrays if outs is None else arrays + outs
         self.pieces = <piece*>malloc(sizeof(piece) * (most + 1))
         self.tasks = <Py_ssize_t*>malloc(sizeof(Py_ssize_t) * (most + 1))
@@ -108,6 +112,8 @@ cdef class _Pieces:
             raise MemoryError(f"no memory for {len(arrays)} arrays")
         self.tasks[0] = 0
         for k in range(len(arrays)):
+            if arrays[k] is None:
+                continue
             array = <cnp.ndarray>arrays[k]
             type = type_of(array)
             if type < 0:
@@ -186,7 +192,7 @@ cdef class _Pieces:
         cdef double top, one
         cdef list found = []
         for k in range(n_arrays):
-            n = cnp.PyArray_SIZE(<cnp.ndarray>self.arrays[k])
+            n = 0 if self.arrays[k] is None else cnp.PyArray_SIZE(<cnp.ndarray>self.arrays[k])
             top = 0
             while n > 0:
                 one = self.pieces[at].result
@@ -330,6 +336,9 @@ cdef list made_like(list arrays, bint widen):
     cdef list outs = []
     cdef int number
     for k in range(len(arrays)):
+        if arrays[k] is None:
+            outs.append(None)
+            continue
         if not is_fit(arrays[k]):
             raise TypeError(
                 f"arrays[{k}] must be an aligned C-contiguous array of native byte order, "
@@ -346,7 +355,10 @@ cdef list made_like(list arrays, bint widen):
 
 
 def sum_of_squares(list arrays):
-    """Return the sum of the squares of all arrays, accumulated in float64 in a fixed order."""
+    """Return the sum of the squares of all arrays, accumulated in float64 in a fixed order.
+
+    An entry may be None.
+    """
     cdef _Pieces pieces = _Pieces(arrays, None)
     pieces.run(squares_piece)
     return pieces.sum()
@@ -360,7 +372,7 @@ def largest(list arrays):
 
 
 def times(list arrays, double factor):
-    """Return the arrays times a number, in their dtypes, as new arrays.
+    """Return the arrays times a number, in their dtypes, as new arrays; None for None.
 
     A factor that float32 holds only as a subnormal number or not at all, and every factor of
     float16 numbers, is used in float64, and the product rounded once.

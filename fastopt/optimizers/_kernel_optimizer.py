@@ -26,6 +26,7 @@ from fastopt import _pairs
 from fastopt._arrays import compute_dtype, is_half, shown
 from fastopt._batch import Batch, HookBatch
 from fastopt._kernels import _memory
+from fastopt._kernels._counters import raise_versions
 from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._half import widen
 from fastopt._kernels._plan import Plan
@@ -60,6 +61,8 @@ _HOOKS = (
     "_resource_apply_sparse",
     "_resource_apply_sparse_duplicate_indices",
 )
+# What `apply_gradients` calls on the way to `_apply`.
+_STEPS = ("_apply_once", "_apply_scaled", "_apply_whole")
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,8 @@ class KernelOptimizer(Optimizer):
     _own_flags: ClassVar[frozenset[str]] = frozenset()
     _hooks_are_ours: ClassVar[bool] = True
     _steps_are_ours: ClassVar[bool] = True
+    _steps_go_straight: ClassVar[bool] = True
+    _counts_calls: ClassVar[bool] = False
     _decays: Decay | None = None  # `_decay`, if there is a rate that may be another than 0
 
     _call: _KernelCallState
@@ -131,6 +136,10 @@ class KernelOptimizer(Optimizer):
         # called.
         cls._hooks_are_ours = all(_is_ours(cls, hook) for hook in _HOOKS)
         cls._steps_are_ours = all(_is_ours(cls, hook) for hook in ("_prepare", "_finish"))
+        cls._steps_go_straight = all(
+            getattr(cls, step) is getattr(Optimizer, step) for step in _STEPS
+        )
+        cls._counts_calls = cls._advance is not KernelOptimizer._advance
 
     def __init__(
         self, use_locking: bool, name: str, loss_scale: Any = None, **hyperparameters: Any
@@ -154,7 +163,7 @@ class KernelOptimizer(Optimizer):
         decay = self._decay
         if decay is not None and not any(map(decay.happens, kept)):
             decay = None
-        self._is_uniform = decay is None and not self._own and self._rounding is None
+        self._is_uniform = not self._own and self._rounding is None
         if decay is not self._decays:
             self._decays = decay
             self._plans = Plans()  # after what they are made from
@@ -163,12 +172,15 @@ class KernelOptimizer(Optimizer):
         super()._make_transient()
         self._call = _KernelCallState()
         self._is_plain = self._hooks_are_ours and self._steps_are_ours and not self._use_locking
+        self._goes_straight = (
+            self._is_plain and self._loss_scale is None and self._steps_go_straight
+        )
         self._plans = Plans()
         self._ledgers: WeakIdentityMap[Variable, Ledger] = WeakIdentityMap()
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        del state["_plans"], state["_is_plain"], state["_ledgers"]
+        del state["_plans"], state["_is_plain"], state["_goes_straight"], state["_ledgers"]
         return state
 
     # ------------------------------------------------------------------ settings of one variable
@@ -347,7 +359,10 @@ class KernelOptimizer(Optimizer):
         first = pairs[0]
         if self._is_plain and type(first) is tuple and len(first) == 2:
             waiting = self._plans.get((len(pairs), id(first[1])), _NONE)
-            batch = _taken(waiting)
+            try:
+                batch = waiting.pop() if waiting else None
+            except IndexError:  # another thread was quicker
+                batch = None
             if batch is not None:
                 plan = batch.plan
                 try:
@@ -361,14 +376,16 @@ class KernelOptimizer(Optimizer):
                         scalars = self._scalars(values, batch.graph)
                         if batch.epoch != OWNERS.epoch:
                             batch.take_over()
-                        if self._is_uniform:
-                            plan.run(scalars)
-                        else:
+                        if not self._is_uniform:
                             own = self._own_scalars(values, global_step, batch.graph)
                             self._sweep(batch, pairs, values, scalars, own)
-                        for pair in pairs:
-                            pair[1]._version += 1
-                        self._count_call(values, batch.graph)
+                        elif batch.decay is None:
+                            plan.run(scalars)
+                        else:
+                            plan.run(scalars, batch.decay.rate(values))
+                        raise_versions(pairs)
+                        if self._counts_calls or not self._is_uniform:
+                            self._count_call(values, batch.graph)
                         if global_step is not None:
                             step = advance(global_step)
                         return self._record(

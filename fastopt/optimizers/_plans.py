@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastopt._batch import Outcome, constrain, ordered_locks
+from fastopt._kernels._counters import raise_versions
 from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._plan import Plan
 from fastopt._pairs import Pair
@@ -88,8 +89,7 @@ class PlanBatch:
                 self.take_over()
             call = optimizer._call
             optimizer._sweep(self, self.bound, call.values, call.scalars, call.own)
-            for pair in self.bound:
-                pair[1]._version += 1
+            raise_versions(self.bound)
             if self.constrained:
                 every_row = optimizer._moves_every_row()
                 for gradient, var in self.bound:

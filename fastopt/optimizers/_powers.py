@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fastopt._kernels._counters import Powers
 from fastopt._validate import Constraint, Real
 from fastopt.graph import Graph
 from fastopt.optimizers._kernel_optimizer import KernelOptimizer
@@ -35,7 +36,7 @@ class PowersOptimizer(KernelOptimizer):
     def _make_transient(self) -> None:
         super()._make_transient()
         # The powers that were used last, and the graph they belong to: found without a look-up.
-        self._known_powers: tuple[Graph, tuple[Variable, ...]] | None = None
+        self._known_powers: tuple[Graph, Powers] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -55,19 +56,20 @@ class PowersOptimizer(KernelOptimizer):
         return np.float64(read(type(self).__name__, hyperparameter, kept))
 
     def _advance(self, values: Mapping[str, Any], graph: Graph) -> None:
-        powers = self._power_variables(graph)
-        with powers[0]._lock:  # each call counts, however many threads apply at once
-            for beta, power in zip(self._betas, powers, strict=True):
-                power._storage[()] = power._storage.item() * values[beta]
+        known = self._known_powers
+        if known is None or known[0] is not graph:
+            known = self._find_powers(graph)
+        known[1].advance(values)
 
     def _powers(self, graph: Graph) -> tuple[float, ...]:
         """Return the powers of this step."""
-        return tuple(power._storage.item() for power in self._power_variables(graph))
-
-    def _power_variables(self, graph: Graph) -> tuple[Variable, ...]:
         known = self._known_powers
         if known is None or known[0] is not graph:
-            found = [self._get_non_slot_variable(f"{beta}_power", graph) for beta in self._betas]
-            powers = tuple(power for power in found if power is not None)
-            self._known_powers = known = graph, powers
-        return known[1]
+            known = self._find_powers(graph)
+        return known[1].read()
+
+    def _find_powers(self, graph: Graph) -> tuple[Graph, Powers]:
+        found = [self._get_non_slot_variable(f"{beta}_power", graph) for beta in self._betas]
+        arrays = tuple(power._storage for power in found if power is not None)
+        self._known_powers = known = graph, Powers(self._betas, arrays)
+        return known

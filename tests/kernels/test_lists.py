@@ -55,6 +55,20 @@ def test_what_fits() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_nothing_comes_of_none(dtype: Any) -> None:
+    arrays = arrays_of(dtype)
+    some: list[Any] = [None]
+    for array in arrays:
+        some += [array, None]
+    assert _lists.sum_of_squares(some) == _lists.sum_of_squares(arrays)
+    products = for_threads(lambda: _lists.times(some, 0.3)[1::2])
+    assert bits(products) == bits(_lists.times(arrays, 0.3))
+    assert all(entry is None for entry in _lists.times(some, 0.3)[::2])
+    assert _lists.largest(some)[1::2] == _lists.largest(arrays)
+    assert _lists.sum_of_squares([None]) == 0.0 and _lists.times([None], 0.3) == [None]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_sum_of_squares(dtype: Any) -> None:
     arrays = arrays_of(dtype)
     exact = math.fsum(float(x) ** 2 for array in arrays for x in array.flat)

@@ -1,0 +1,108 @@
+# cython: language_level=3
+"""What every step counts on, one number a variable or a beta: too small for a call of its own.
+
+All of it happens under the interpreter's lock, so that each step counts whatever other threads do.
+"""
+
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t
+
+cimport cython
+cimport numpy as cnp
+
+cnp.import_array()
+
+cdef enum:
+    MOST_POWERS = 4
+
+
+@cython.auto_pickle(False)
+cdef class Versioned:
+    """Knows how often its values have changed in place."""
+
+    cdef public int64_t _version
+
+
+def raise_versions(list pairs not None):
+    """Count a change of the second of each pair.
+
+    Parameters
+    ----------
+    pairs : list of (object, Versioned)
+
+    Raises
+    ------
+    TypeError
+        If an entry is no such pair; those before it have been counted.
+    """
+    cdef Py_ssize_t k
+    cdef PyObject* pair
+    for k in range(PyList_GET_SIZE(pairs)):
+        pair = <PyObject*>PyList_GET_ITEM(pairs, k)
+        if not PyTuple_CheckExact(<object>pair) or PyTuple_GET_SIZE(<object>pair) != 2:
+            raise TypeError(f"entry {k} is no pair")
+        (<Versioned?><object>PyTuple_GET_ITEM(<object>pair, 1))._version += 1
+
+
+@cython.auto_pickle(False)
+cdef class Powers:
+    """Powers of numbers that have names, in arrays that others see.
+
+    Parameters
+    ----------
+    names : tuple of str
+        At most four.
+    arrays : tuple of ndarray
+        The powers: float64, of no dimension, writable.
+
+    Raises
+    ------
+    ValueError
+        If the numbers of names and arrays differ, or an array is another.
+    """
+
+    cdef tuple names
+    cdef tuple arrays           # whose memory is at:
+    cdef double* at[MOST_POWERS]
+    cdef Py_ssize_t n
+
+    def __init__(self, tuple names not None, tuple arrays not None):
+        self.n = 0
+        if len(names) != len(arrays) or len(names) > MOST_POWERS:
+            raise ValueError(f"{len(names)} names, {len(arrays)} powers")
+        for k, array in enumerate(arrays):
+            if (
+                not cnp.PyArray_CheckExact(array)
+                or not cnp.PyArray_ISCARRAY(array)
+                or cnp.PyArray_TYPE(array) != cnp.NPY_DOUBLE
+                or cnp.PyArray_NDIM(array) != 0
+            ):
+                raise ValueError(
+                    f"the power of {names[k]!r} is no writable float64 array of shape ()"
+                )
+            self.at[k] = <double*>cnp.PyArray_DATA(array)
+        self.names = names
+        self.arrays = arrays
+        self.n = len(names)
+
+    def read(self):
+        """Return the powers, a tuple of float."""
+        if self.n == 2:
+            return (self.at[0][0], self.at[1][0])
+        return tuple([self.at[k][0] for k in range(self.n)])
+
+    def advance(self, dict values not None):
+        """Multiply each power by the number of its name.
+
+        Parameters
+        ----------
+        values : dict of str to float
+        """
+        cdef double[MOST_POWERS] factors
+        cdef Py_ssize_t k
+        for k in range(self.n):
+            factors[k] = values[self.names[k]]
+        for k in range(self.n):
+            self.at[k][0] *= factors[k]

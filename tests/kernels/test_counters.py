@@ -1,0 +1,105 @@
+"""What a step counts: changes of variables, and powers of betas."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fastopt._kernels._counters import Powers, Versioned, raise_versions
+
+
+class Thing(Versioned):
+    pass
+
+
+def test_versions_count_each_mention() -> None:
+    one, other = Thing(), Thing()
+    raise_versions([(None, one), (3, other), ("again", one)])
+    assert (one._version, other._version) == (2, 1)
+    raise_versions([])
+    assert (one._version, other._version) == (2, 1)
+
+
+@pytest.mark.parametrize("entry", [None, (1,), [1, Thing()], (1, 2), (1, Thing(), 3)])
+def test_versions_of_what_has_none(entry: Any) -> None:
+    one = Thing()
+    with pytest.raises(TypeError):
+        raise_versions([(None, one), entry])
+    assert one._version == 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4])
+def test_powers_are_the_arrays(n: int) -> None:
+    rng = np.random.default_rng(n)
+    names = tuple("abcd"[:n])
+    values = {name: float(rng.random()) for name in names} | {"other": 1.0}
+    arrays = tuple(np.array(rng.random()) for _ in names)
+    powers = Powers(names, arrays)
+    assert powers.read() == tuple(array.item() for array in arrays)
+    expected = tuple(array.item() * values[name] for name, array in zip(names, arrays, strict=True))
+    powers.advance(values)
+    assert powers.read() == expected == tuple(array.item() for array in arrays)
+    for array in arrays:
+        array[()] = 0.25  # as when a checkpoint is restored
+    assert powers.read() == (0.25,) * n
+
+
+def test_powers_change_together_or_not_at_all() -> None:
+    arrays = np.array(0.5), np.array(0.25)
+    powers = Powers(("a", "b"), arrays)
+    for values in ({"a": 0.5}, {"a": 0.5, "b": "none"}):
+        with pytest.raises((KeyError, TypeError)):
+            powers.advance(values)  # type: ignore[arg-type]
+    assert powers.read() == (0.5, 0.25)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.float64(0.5),
+        np.array([0.5]),
+        np.array(0.5, np.float32),
+        np.array(0.5, np.dtype(np.float64).newbyteorder()),
+        0.5,
+        None,
+    ],
+)
+def test_powers_in_something_else(array: Any) -> None:
+    with pytest.raises(ValueError, match="the power of 'b'"):
+        Powers(("a", "b"), (np.array(0.5), array))
+
+
+def test_powers_that_may_not_be_written() -> None:
+    array = np.array(0.5)
+    array.flags.writeable = False
+    with pytest.raises(ValueError, match="the power of 'a'"):
+        Powers(("a",), (array,))
+
+
+def test_more_names_than_powers() -> None:
+    with pytest.raises(ValueError, match="2 names, 1 powers"):
+        Powers(("a", "b"), (np.array(0.5),))
+    with pytest.raises(ValueError, match="5 names"):
+        Powers(tuple("abcde"), tuple(np.array(0.5) for _ in range(5)))
+
+
+def test_every_step_counts_with_threads() -> None:
+    power = np.array(1.0)
+    powers = Powers(("a",), (power,))
+
+    def work() -> None:
+        for _ in range(2000):
+            powers.advance({"a": 0.999})
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = 1.0
+    for _ in range(8000):
+        expected *= 0.999
+    assert power.item() == expected
