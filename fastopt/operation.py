@@ -5,11 +5,13 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+from fastopt._kernels._counters import StepRecord
+
 if TYPE_CHECKING:
     from fastopt.variable import Variable
 
 
-class Operation:
+class Operation(StepRecord):
     """The record of one update of variables, as `apply_gradients` and `minimize` return it.
 
     TensorFlow's operation is a promise that a session runs later. Here the work is done when the
@@ -47,31 +49,9 @@ class Operation:
     (2, 4)
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_variables",
-        "dense_parameters",
-        "name",
-        "sparse_rows",
-        "step",
-        "type",
-    )
+    __slots__ = ("__weakref__",)
 
-    def __init__(
-        self,
-        name: str,
-        type: str,
-        variables: tuple[weakref.ref[Variable], ...] = (),
-        sparse_rows: int = 0,
-        dense_parameters: int = 0,
-        step: int | float | None = None,
-    ) -> None:
-        self.name = name
-        self.type = type
-        self._variables = variables
-        self.sparse_rows = sparse_rows
-        self.dense_parameters = dense_parameters
-        self.step = step
+    _variables: tuple[weakref.ref[Variable], ...]
 
     @property
     def variables(self) -> tuple[Variable, ...]:

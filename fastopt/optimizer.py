@@ -13,8 +13,9 @@ import numpy as np
 from fastopt import _loss, _overlapped, _pairs, _replicas
 from fastopt._arrays import shown
 from fastopt._batch import Batch, HookBatch, KeptBatch, Outcome
+from fastopt._kernels._recorder import current as current_mode
 from fastopt._slots import Journal, SlotKeeper
-from fastopt.autodiff import backward, executing_eagerly
+from fastopt.autodiff import backward
 from fastopt.distribute.context import context_set_to
 from fastopt.distribute.context import current as current_replica
 from fastopt.distribute.strategy import Strategy
@@ -541,7 +542,7 @@ class Optimizer(SlotKeeper):
         if name is None:
             name = self._name
         operation = Operation(name, type(self).__name__, refs, rows, parameters, step)
-        if not executing_eagerly():
+        if not current_mode().eager:
             get_default_graph()._set_train_op(operation)
         return operation
 

@@ -4,6 +4,23 @@ from typing import Any
 class Versioned:
     _version: int
 
+class StepRecord:
+    name: str
+    type: str
+    sparse_rows: int
+    dense_parameters: int
+    step: int | float | None
+    _variables: tuple[Any, ...]
+    def __init__(
+        self,
+        name: str,
+        type: str,
+        variables: tuple[Any, ...] = (),
+        sparse_rows: int = 0,
+        dense_parameters: int = 0,
+        step: int | float | None = None,
+    ) -> None: ...
+
 def raise_versions(pairs: Sequence[tuple[Any, Any]]) -> None: ...
 
 class Powers:

@@ -1,5 +1,6 @@
 # cython: language_level=3
-"""What every step counts on, one number a variable or a beta: too small for a call of its own.
+"""What every step counts and leaves behind: too small for Python, which would take longer than the
+update of a small variable.
 
 All of it happens under the interpreter's lock, so that each step counts whatever other threads do.
 """
@@ -44,6 +45,36 @@ def raise_versions(list pairs not None):
         if not PyTuple_CheckExact(<object>pair) or PyTuple_GET_SIZE(<object>pair) != 2:
             raise TypeError(f"entry {k} is no pair")
         (<Versioned?><object>PyTuple_GET_ITEM(<object>pair, 1))._version += 1
+
+
+@cython.auto_pickle(False)
+cdef class StepRecord:
+    """What a step has done.
+
+    Parameters
+    ----------
+    name, type : str
+    variables : tuple of weakref
+    sparse_rows, dense_parameters : int
+    step : int or float or None
+    """
+
+    cdef public object name
+    cdef public object type
+    cdef public tuple _variables
+    cdef public object sparse_rows
+    cdef public object dense_parameters
+    cdef public object step
+
+    def __init__(
+        self, name, type, tuple variables=(), sparse_rows=0, dense_parameters=0, step=None
+    ):
+        self.name = name
+        self.type = type
+        self._variables = variables
+        self.sparse_rows = sparse_rows
+        self.dense_parameters = dense_parameters
+        self.step = step
 
 
 @cython.auto_pickle(False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastopt._kernels._counters import Powers, Versioned, raise_versions
+from fastopt._kernels._counters import Powers, StepRecord, Versioned, raise_versions
 
 
 class Thing(Versioned):
@@ -103,3 +103,11 @@ def test_every_step_counts_with_threads() -> None:
     for _ in range(8000):
         expected *= 0.999
     assert power.item() == expected
+
+
+def test_records() -> None:
+    record = StepRecord("train", "Rule")
+    assert (record.name, record.type, record._variables) == ("train", "Rule", ())
+    assert (record.sparse_rows, record.dense_parameters, record.step) == (0, 0, None)
+    record = StepRecord("train", "Rule", (None,), 2, step=3)
+    assert (record._variables, record.sparse_rows, record.step) == ((None,), 2, 3)
