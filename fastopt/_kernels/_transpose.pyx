@@ -25,7 +25,7 @@ cnp.import_array()
 cdef extern from "transpose.hpp" namespace "fastopt" nogil:
     ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
 
-    cdef cppclass RowMap:
+    cdef cppclass RowMaps:
         pass
 
     int64_t NO_MAP "fastopt::kNoMap"
@@ -38,11 +38,11 @@ cdef extern from "transpose.hpp" namespace "fastopt" nogil:
         cbool wide
         const T* coefficients
         int64_t n_rows
-        int64_t number(RowMap* map, uint32_t* number, void* unique, int64_t n) noexcept
+        int64_t number(RowMaps* maps, uint32_t* number, void* unique, int64_t n) noexcept
         @staticmethod
         cbool is_narrow(int64_t width) noexcept
         int64_t number_and_sum(
-            RowMap* map, uint32_t* number, void* unique, int64_t n, const T* g, T* sums,
+            RowMaps* maps, uint32_t* number, void* unique, int64_t n, const T* g, T* sums,
             int64_t width, parallel_fn parallel, int threads,
         ) noexcept
         void turn(
@@ -70,7 +70,7 @@ ctypedef fused element:
     double
 
 # Never destroyed: threads may outlive the interpreter's modules.
-cdef RowMap* row_map = new RowMap()
+cdef RowMaps* row_maps = new RowMaps()
 
 
 cdef inline bint is_real(object array) noexcept:
@@ -140,14 +140,14 @@ cdef object summed(
         with nogil:
             leave_python()
             n_unique = job.number_and_sum(
-                row_map, number, unique, n, above, out, width, <parallel_fn>parallel_for, threads
+                row_maps, number, unique, n, above, out, width, <parallel_fn>parallel_for, threads
             )
             return_to_python()
     elif n <= KEEP_GIL:
-        n_unique = job.number(row_map, number, unique, n)
+        n_unique = job.number(row_maps, number, unique, n)
     else:
         with nogil:
-            n_unique = job.number(row_map, number, unique, n)
+            n_unique = job.number(row_maps, number, unique, n)
     if n_unique == NO_MAP:
         return None
     if n_unique < 0:
@@ -263,7 +263,7 @@ def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows, bags=None):
     tuple of ndarray, or None
         Sums, shape (n_unique, ...), and the row of each, by first appearance; look-ups of a row are
         added in their order. None, and nothing was done, if the table has too many rows for a map
-        of them, or another thread uses the map just now.
+        of them, or too many other threads use maps just now.
 
     Raises
     ------
@@ -344,7 +344,7 @@ cdef bint both(
             fine = bad.id < 0 and bad.bag < 0
         if fine:
             n_unique[0] = job.number_and_sum(
-                row_map, number, unique, total, above, out, width, <parallel_fn>parallel_for,
+                row_maps, number, unique, total, above, out, width, <parallel_fn>parallel_for,
                 threads,
             )
             fine = n_unique[0] >= 0
@@ -374,7 +374,7 @@ def pair_gradients(first, ids, second, others, starts, weights):
     tuple of ndarray, or None
         What each of `ids` gets, shape (n, width); what rows of `second` get, and these, by first
         appearance. None if an argument is anything else, rows are too long or too many to be
-        numbered on the way, or another thread numbers just now.
+        numbered on the way, or too many other threads number just now.
     """
     if type(first) is not np.ndarray or cnp.PyArray_NDIM(<cnp.ndarray>first) != 2:
         return None

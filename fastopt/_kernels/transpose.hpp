@@ -1,8 +1,8 @@
 // Bags the other way round: for each row that is looked up, the bags that it is in.
 //
 // A map with a number for each row of the table tells rows that were seen; so nothing is sorted, and
-// rows come out by first appearance. The map lives on between calls, and is given out to one caller at
-// a time. Nobody clears it: what is smaller than the caller's first number was left by others.
+// rows come out by first appearance. Maps live on between calls, and each is given out to one caller at
+// a time. Nobody clears them: what is smaller than the caller's first number was left by others.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ namespace fastopt {
 
 using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
 
-class RowMap {
+class alignas(64) RowMap {
  public:
   static constexpr std::int64_t kMostRows = std::int64_t{1} << 24;  // 64 MiB
 
@@ -80,6 +80,23 @@ class RowMap {
   std::uint32_t next_ = 1;
 };
 
+// As many as threads of the program train at once; those that are never needed take no memory.
+class RowMaps {
+ public:
+  // Returns the map that was taken, as RowMap::take fills in `map` and `base`; or null.
+  RowMap* take(std::int64_t n_rows, std::int64_t n, std::uint32_t** map,
+               std::uint32_t* base) noexcept {
+    for (RowMap& one : maps_) {
+      *map = one.take(n_rows, n, base);
+      if (*map != nullptr) return &one;
+    }
+    return nullptr;
+  }
+
+ private:
+  RowMap maps_[8];
+};
+
 // What numbering returns if there is no map to be had.
 constexpr std::int64_t kNoMap = INT64_MIN;
 
@@ -126,11 +143,12 @@ struct Transpose {
   // Numbers the rows by first appearance: number[k] is that of look-up k, unique[u] the row of
   // number u, of the type of ids; there is room for one more. Returns how many there are,
   // -1 - k if look-up k is no row, or kNoMap.
-  std::int64_t number(RowMap* rows, std::uint32_t* number, void* unique,
+  std::int64_t number(RowMaps* maps, std::uint32_t* number, void* unique,
                       std::int64_t n) const noexcept {
     std::uint32_t base = 0;
-    std::uint32_t* const map = rows->take(n_rows, n, &base);
-    if (map == nullptr) return kNoMap;
+    std::uint32_t* map = nullptr;
+    RowMap* const rows = maps->take(n_rows, n, &map, &base);
+    if (rows == nullptr) return kNoMap;
     Progress progress;
     const std::int64_t found = number_by(map, base, number, unique, n, &progress);
     rows->give_back();
@@ -139,13 +157,14 @@ struct Transpose {
 
   // Numbers rows and adds up what they get, sums[number[k]] += coefficients[k] * g[b], over rows of
   // `width` elements. Two threads do it at once, one behind the other. Returns as `number`.
-  std::int64_t number_and_sum(RowMap* rows, std::uint32_t* number, void* unique, std::int64_t n,
+  std::int64_t number_and_sum(RowMaps* maps, std::uint32_t* number, void* unique, std::int64_t n,
                               const T* g, T* sums, std::int64_t width, parallel_fn parallel,
                               int threads) const noexcept {
     constexpr std::int64_t kAlone = 1 << 13;  // look-ups that are summed before another thread comes
     std::uint32_t base = 0;
-    std::uint32_t* const map = rows->take(n_rows, n, &base);
-    if (map == nullptr) return kNoMap;
+    std::uint32_t* map = nullptr;
+    RowMap* const rows = maps->take(n_rows, n, &map, &base);
+    if (rows == nullptr) return kNoMap;
     Pair pair{*this, map, base, number, unique, n, g, sums, width};
     parallel(Pair::task, &pair, 2, n < kAlone ? 1 : threads);
     rows->give_back();

@@ -138,7 +138,7 @@ def _recorded(
         weights = np.ascontiguousarray(g).reshape(-1)
         rows = _values(tables[0], ids)
         summed = sum_by_row(rows, starts, others, weights, shape[0], ids)
-        if summed is None:  # another thread sums just now, or there are too many rows
+        if summed is None:  # too many threads sum just now, or there are too many rows
             bags = np.repeat(ids, np.diff(starts))
             return entries_gradient(rows, bags, weights, others, shape)
         return IndexedSlices._unchecked(*summed, shape)

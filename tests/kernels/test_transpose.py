@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -235,3 +236,18 @@ def test_products_that_are_left_to_the_caller(name: str, change: Any) -> None:
 def test_long_rows_are_left_to_the_caller() -> None:
     """They are turned around instead."""
     assert pair_gradients(**pair_arguments(width=33)) is None
+
+
+def test_threads_number_side_by_side() -> None:
+    """Each with a map of its own: whoever found none would have to sort."""
+    rng = np.random.default_rng(0)
+    g, offsets = rng.normal(size=(20_000, 16)).astype(np.float32), np.arange(0, 400_001, 20)
+    ids = rng.integers(0, 100_000, 400_000)
+    wanted = sum_by_row(g, offsets, ids, None, 100_000)
+    assert wanted is not None
+    with ThreadPoolExecutor(4) as pool:
+        ways = list(pool.map(lambda _: sum_by_row(g, offsets, ids, None, 100_000), range(24)))
+    for found in ways:
+        assert found is not None
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_array_equal(found[1], wanted[1])
