@@ -119,6 +119,17 @@ def test_wrapped_optimizers() -> None:
     assert slot is not None and slot.shape == (2, 2) and opt.get_slot(table, "accumulator") is None
 
 
+def test_several_optimizers_move() -> None:
+    opts = [fo.MomentumOptimizer(0.5, 0.5), fo.MomentumOptimizer(0.5, 0.5, name="other")]
+    table = fo.Variable(np.array([[0.0], [1.0]]), name="table")
+    for scale, opt in enumerate(opts, start=1):
+        opt.apply_gradients([(fo.IndexedSlices(np.full((1, 1), scale), [1]), table)])
+    table.assign([[0.0], [1.0]])
+    _, pruned = fo.prune_zero_rows(table, opts)
+    slots = [opt.get_slot(pruned, "momentum") for opt in opts]
+    assert [slot.numpy().tolist() for slot in slots if slot is not None] == [[[1.0]], [[2.0]]]
+
+
 def test_without_optimizer_or_rows() -> None:
     kept, pruned = fo.prune_zero_rows(fo.Variable([0.0, 2.0, 0.0, 3.0], trainable=False, name="t"))
     np.testing.assert_array_equal(kept, [1, 3])
