@@ -18,7 +18,7 @@ from ._transpose import checked_bags
 
 from ._dispatch cimport functions
 from ._pool cimport num_threads, parallel_for, task_fn
-from ._typedefs cimport run_table
+from ._typedefs cimport row_count, run_table
 
 cnp.import_array()
 
@@ -37,7 +37,7 @@ cdef extern from "row_set.hpp" namespace "fastopt" nogil:
             const run_table* functions,
         ) noexcept
         int64_t find(
-            uint64_t* bits, uint32_t* before, void* rows, uint32_t* numbers, parallel_fn parallel
+            uint64_t* bits, row_count* counts, void* rows, uint32_t* numbers, parallel_fn parallel
         ) noexcept
 
     cdef cppclass SumProducts:
@@ -97,11 +97,11 @@ cdef class RowSet:
         cdef cbool wide = ids.dtype.itemsize == 8
         cdef int64_t words = Finder.n_words(n_rows)
         cdef cnp.ndarray bits = empty((Finder.n_parts(n, threads) * words,), np.dtype(np.uint64))
-        cdef cnp.ndarray before = empty((words,), np.dtype(np.uint32))
+        cdef cnp.ndarray counts = empty((2 * words,), np.dtype(np.uint64))
         cdef cnp.ndarray rows = empty((n,), ids.dtype)
         cdef cnp.ndarray numbers = empty((n,), np.dtype(np.int32))
         cdef uint64_t* bit = <uint64_t*>cnp.PyArray_DATA(bits)
-        cdef uint32_t* count = <uint32_t*>cnp.PyArray_DATA(before)
+        cdef row_count* count = <row_count*>cnp.PyArray_DATA(counts)
         cdef void* row = cnp.PyArray_DATA(rows)
         cdef uint32_t* number = <uint32_t*>cnp.PyArray_DATA(numbers)
         cdef const void* looked_up = cnp.PyArray_DATA(<cnp.ndarray>ids)

@@ -90,6 +90,8 @@ cdef extern from "table.h" nogil:
         pass
     ctypedef struct bag_errors:
         pass
+    ctypedef struct row_count:
+        pass
 
     ctypedef struct run_table:
         int n_rules
@@ -139,12 +141,11 @@ cdef extern from "table.h" nogil:
             uint64_t* bits, int n_others, int64_t stride, Py_ssize_t lo, Py_ssize_t hi
         ) noexcept nogil
         int64_t (*list_rows)(
-            const uint64_t* bits, uint32_t* before, void* rows, int wide, Py_ssize_t lo,
+            const uint64_t* bits, row_count* counts, void* rows, int wide, Py_ssize_t lo,
             Py_ssize_t hi, int64_t first, int64_t end
         ) noexcept nogil
         void (*number_rows)(
-            const uint64_t* bits, const uint32_t* before, uint32_t* numbers, Py_ssize_t lo,
-            Py_ssize_t hi
+            const row_count* counts, uint32_t* numbers, Py_ssize_t lo, Py_ssize_t hi
         ) noexcept nogil
         void (*sum_products[2])(
             const uint32_t* numbers, const int64_t* offsets, const void* coefficients,

@@ -38,12 +38,12 @@ class RowSet {
       : ids_(ids), wide_(wide), n_(n), n_rows_(n_rows), words_(n_words(n_rows)), threads_(threads),
         parts_(n_parts(n, threads)), functions_(functions) {}
 
-  // Finds the rows: `bits` are n_parts x n_words, `before` n_words, `rows`, as wide as the look-ups,
-  // n, and `numbers` n. Returns how many rows there are, or -1 - k if look-up k is no row.
-  std::int64_t find(std::uint64_t* bits, std::uint32_t* before, void* rows, std::uint32_t* numbers,
+  // Finds the rows: `bits` are n_parts x n_words, `counts` 2 n_words, `rows`, as wide as the
+  // look-ups, n, and `numbers` n. Returns how many rows there are, or -1 - k if look-up k is no row.
+  std::int64_t find(std::uint64_t* bits, row_count* counts, void* rows, std::uint32_t* numbers,
                     parallel_fn parallel) noexcept {
     bits_ = bits;
-    before_ = before;
+    counts_ = counts;
     rows_ = rows;
     numbers_ = numbers;
     parallel(mark, this, parts_, parts_);
@@ -86,13 +86,12 @@ class RowSet {
   }
   static void list(void* self, std::ptrdiff_t p) noexcept {
     RowSet& s = *static_cast<RowSet*>(self);
-    s.found_[p] = s.functions_->list_rows(s.bits_, s.before_, s.rows_, s.wide_, s.cut(s.words_, p),
+    s.found_[p] = s.functions_->list_rows(s.bits_, s.counts_, s.rows_, s.wide_, s.cut(s.words_, p),
                                           s.cut(s.words_, p + 1), s.first_[p], s.end_[p]);
   }
   static void number(void* self, std::ptrdiff_t t) noexcept {
     RowSet& s = *static_cast<RowSet*>(self);
-    s.functions_->number_rows(s.bits_, s.before_, s.numbers_, t * kTask,
-                              std::min(s.n_, (t + 1) * kTask));
+    s.functions_->number_rows(s.counts_, s.numbers_, t * kTask, std::min(s.n_, (t + 1) * kTask));
   }
 
   const void* ids_;
@@ -101,7 +100,7 @@ class RowSet {
   int threads_, parts_;
   const run_table* functions_;
   std::uint64_t* bits_ = nullptr;
-  std::uint32_t* before_ = nullptr;
+  row_count* counts_ = nullptr;
   void* rows_ = nullptr;
   std::uint32_t* numbers_ = nullptr;
   // Of each part: the first bad look-up or how many rows; where its rows stand.

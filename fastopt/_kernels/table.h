@@ -107,6 +107,11 @@ typedef struct {
   int64_t id, bag;
 } bag_errors;
 
+/* Of 32 rows of a table, those that look-ups name, and how many of the rows before them are named. */
+typedef struct {
+  uint32_t before, bits;
+} row_count;
+
 typedef struct {
   int n_rules;
   const rule_entry* rules;
@@ -164,10 +169,9 @@ typedef struct {
   int64_t (*mark_rows)(uint64_t* bits, int64_t n_rows, const void* ids, int wide, uint32_t* copy,
                        ptrdiff_t lo, ptrdiff_t hi);
   int64_t (*merge_marks)(uint64_t* bits, int n_others, int64_t stride, ptrdiff_t lo, ptrdiff_t hi);
-  int64_t (*list_rows)(const uint64_t* bits, uint32_t* before, void* rows, int wide, ptrdiff_t lo,
+  int64_t (*list_rows)(const uint64_t* bits, row_count* counts, void* rows, int wide, ptrdiff_t lo,
                        ptrdiff_t hi, int64_t first, int64_t end);
-  void (*number_rows)(const uint64_t* bits, const uint32_t* before, uint32_t* numbers,
-                      ptrdiff_t lo, ptrdiff_t hi);
+  void (*number_rows)(const row_count* counts, uint32_t* numbers, ptrdiff_t lo, ptrdiff_t hi);
   /* weighted sums of single elements by number, bags [lo, hi), see row_products.h */
   void (*sum_products[FASTOPT_N_TYPES])(const uint32_t* numbers, const int64_t* offsets,
                                         const void* coefficients, const void* values, void* out,
