@@ -11,6 +11,7 @@
 #include "grouping.hpp"
 #include "marks.hpp"
 #include "reduced.hpp"
+#include "short_rows.hpp"
 #include "table.hpp"
 
 namespace fastopt {
@@ -18,9 +19,6 @@ namespace fastopt {
 class SparseUpdate {
  public:
   static constexpr std::int64_t kBlock = 2048;     // elements of a buffer on the stack
-  static constexpr std::int64_t kAhead = 64;       // look-ups between fetching and use of short rows
-  static constexpr std::int64_t kStage = 256;      // elements of short rows updated in one run
-  static constexpr std::int64_t kShortRow = 8;     // rows with fewer elements are staged
   static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
   static constexpr std::int64_t kListed = 4096;    // different short rows that are a task
   static constexpr std::int64_t kWideRow = 256;    // bytes of rows that are worth a partition
@@ -113,7 +111,7 @@ class SparseUpdate {
  private:
   // Whether rows that all differ are updated in the order in which they are listed.
   static bool may_list(const Table& table) noexcept {
-    return table.width < kShortRow && !table.every_row && !table.rule->sequential &&
+    return ShortRows::is_short(table.width) && !table.every_row && !table.rule->sequential &&
            table.rule->reduction == 0 && !table.has_copies();
   }
   // Whether one thread, too, is faster by buckets, where the rows of a bucket stay in the second
@@ -140,13 +138,11 @@ class SparseUpdate {
     } else if (table_->every_row) {
       bucket.n_unique =
           walk_every_row(grouper_->sorted<Word>(b), n, bucket.first_row, bucket.end_row);
-    } else if (table_->width >= kShortRow || table_->rule->reduction != 0 ||
-               table_->has_copies()) {
-      bucket.n_unique = walk_rows(grouper_->sorted<Word>(b), n);
-    } else if (table_->type == 0) {
-      bucket.n_unique = walk_short_rows<float>(grouper_->sorted<Word>(b), n);
+    } else if (ShortRows::is_short(table_->width) && table_->rule->reduction == 0 &&
+               !table_->has_copies()) {
+      bucket.n_unique = short_rows().update(grouper_->sorted<Word>(b), n);
     } else {
-      bucket.n_unique = walk_short_rows<double>(grouper_->sorted<Word>(b), n);
+      bucket.n_unique = walk_rows(grouper_->sorted<Word>(b), n);
     }
   }
 
@@ -381,135 +377,18 @@ class SparseUpdate {
     return falls == 0;
   }
 
-  // Look-ups as they are listed, in the form of items.
-  template <class Word>
-  struct Listed {
-    const Word* rows;
-    std::int64_t first;
-    Item<Word> operator[](std::int64_t k) const noexcept {
-      return {rows[k], static_cast<Word>(first + k)};
-    }
-  };
   template <class Word>
   void walk_listed(std::int64_t t) const noexcept {
     const std::int64_t first = t * kListed, n = std::min(kListed, grouper_->size() - first);
-    const bool plain = table_->deferred == nullptr && table_->half == nullptr;
-    if (table_->width == 1 && plain) {
-      const Word* rows = grouper_->rows<Word>();
-      table_->type == 0 ? walk_singles<float>(rows, first, n) : walk_singles<double>(rows, first, n);
-      return;
-    }
-    const Listed<Word> items{grouper_->rows<Word>() + first, first};
-    table_->type == 0 ? walk_short_rows<float>(items, n) : walk_short_rows<double>(items, n);
-  }
-
-  // Rows of one element: a few at a time, so that the lines of all arrays of those that come next
-  // are on their way together.
-  template <class T, class Word>
-  void walk_singles(const Word* rows, std::int64_t first, std::int64_t n) const noexcept {
-    constexpr std::int64_t kRows = 16, kFetched = 32;
-    alignas(64) T stage[1 + FASTOPT_MAX_SLOTS][kRows];
-    T* arrays[1 + FASTOPT_MAX_SLOTS];
-    void* slots[FASTOPT_MAX_SLOTS];
-    const int n_arrays = 1 + table_->n_slots;
-    for (int a = 0; a < n_arrays; ++a) {
-      arrays[a] = reinterpret_cast<T*>(a == 0 ? table_->w : table_->slots[a - 1]);
-      if (a > 0) slots[a - 1] = stage[a];
-    }
-    const std::int64_t end = first + n;
-    const auto fetch_some = [&](std::int64_t lo, std::int64_t hi) {
-      for (std::int64_t k = lo; k < std::min(hi, end); ++k) {
-        for (int a = 0; a < n_arrays; ++a) __builtin_prefetch(arrays[a] + rows[k], 1, 3);
-      }
-    };
-    fetch_some(first, first + kFetched);
-    for (std::int64_t at = first; at < end; at += kRows) {
-      const std::int64_t m = std::min(kRows, end - at);
-      fetch_some(at + kFetched, at + kFetched + kRows);
-      for (int a = 0; a < n_arrays; ++a) {
-        for (std::int64_t k = 0; k < m; ++k) stage[a][k] = arrays[a][rows[at + k]];
-      }
-      table_->run(stage[0], reinterpret_cast<const T*>(values_) + at, slots, h_, rate_, m);
-      for (int a = 0; a < n_arrays; ++a) {
-        for (std::int64_t k = 0; k < m; ++k) arrays[a][rows[at + k]] = stage[a][k];
-      }
+    const Word* rows = grouper_->rows<Word>();
+    if (table_->width == 1 && table_->deferred == nullptr && table_->half == nullptr) {
+      short_rows().update_singles(rows, first, n);
+    } else {
+      short_rows().update(Listed<Word>{rows + first, first}, n);
     }
   }
-
-  // Rows of a few elements: gathered, updated in one run, scattered back.
-  template <class T, class Items>
-  std::int64_t walk_short_rows(const Items& items, std::int64_t n) const noexcept {
-    return table_->width == 1 ? walk_rows_of<1, T>(items, n) : walk_rows_of<0, T>(items, n);
-  }
-  template <int kWidth, class T, class Items>
-  std::int64_t walk_rows_of(const Items& items, std::int64_t n) const noexcept {
-    alignas(64) T stage[2 + FASTOPT_MAX_SLOTS][kStage];
-    T* w = stage[0];
-    T* g = stage[1];
-    void* slots[FASTOPT_MAX_SLOTS];
-    for (int s = 0; s < table_->n_slots; ++s) slots[s] = stage[2 + s];
-    const std::int64_t width = kWidth != 0 ? kWidth : table_->width;
-    const std::int64_t capacity = kStage / std::max<std::int64_t>(1, width);
-    std::uint16_t half[kStage];
-    std::int64_t rows[kStage];
-    std::int64_t n_unique = 0, staged = 0;
-    for (std::int64_t k = 0; k < std::min(kAhead, n); ++k) fetch_short(items[k]);
-    for (std::int64_t k = 0; k < n;) {
-      const auto row = items[k].row;
-      const std::int64_t at = staged * width;
-      copy(g + at, reinterpret_cast<const T*>(value(items[k])), width);
-      if (k + kAhead < n) fetch_short(items[k + kAhead]);
-      for (++k; k < n && items[k].row == row; ++k) {
-        const T* v = reinterpret_cast<const T*>(value(items[k]));
-        for (std::int64_t j = 0; j < width; ++j) g[at + j] += v[j];
-        if (k + kAhead < n) fetch_short(items[k + kAhead]);
-      }
-      rows[staged] = static_cast<std::int64_t>(row);
-      copy(w + at, element<T>(table_->w, row), width);
-      if (table_->half != nullptr) copy(half + at, half_row(row), width);
-      for (int s = 0; s < table_->n_slots; ++s) {
-        copy(stage[2 + s] + at, element<T>(table_->slots[s], row), width);
-      }
-      if (table_->deferred != nullptr) {
-        void* at_slots[FASTOPT_MAX_SLOTS];
-        for (int s = 0; s < table_->n_slots; ++s) at_slots[s] = stage[2 + s] + at;
-        void* at_half = table_->half == nullptr ? nullptr : half + at;
-        table_->deferred->touch(static_cast<std::int64_t>(row), w + at, at_half, at_slots);
-      }
-      ++n_unique;
-      if (++staged < capacity && k < n) continue;
-      if (table_->half != nullptr) refresh_(w, half, staged * width);
-      table_->run(w, g, slots, h_, rate_, staged * width);
-      if (table_->half != nullptr) narrow_(half, w, staged * width);
-      for (std::int64_t r = 0; r < staged; ++r) {
-        copy(element<T>(table_->w, rows[r]), w + r * width, width);
-        if (table_->half != nullptr) copy(half_row(rows[r]), half + r * width, width);
-        for (int s = 0; s < table_->n_slots; ++s) {
-          copy(element<T>(table_->slots[s], rows[r]), stage[2 + s] + r * width, width);
-        }
-      }
-      staged = 0;
-    }
-    return n_unique;
-  }
-  template <class Word>
-  void fetch_short(const Item<Word>& item) const noexcept {
-    const std::int64_t row = static_cast<std::int64_t>(item.row);
-    fetch(value(item), row_size_);
-    fetch(table_->w + row * row_size_, row_size_);
-    for (int s = 0; s < table_->n_slots; ++s) fetch(table_->slots[s] + row * row_size_, row_size_);
-    if (walk_.n_others) fetch_others(&walk_, row);
-  }
-  template <class T>
-  T* element(char* base, std::int64_t row) const noexcept {
-    return reinterpret_cast<T*>(base + row * row_size_);
-  }
-  std::uint16_t* half_row(std::int64_t row) const noexcept {
-    return reinterpret_cast<std::uint16_t*>(table_->half) + row * table_->width;
-  }
-  template <class T>
-  static void copy(T* to, const T* from, std::int64_t n) noexcept {
-    for (std::int64_t j = 0; j < n; ++j) to[j] = from[j];
+  ShortRows short_rows() const noexcept {
+    return {*table_, values_, h_, rate_, functions_, walk_};
   }
 
   // All rows of a range, in blocks whose gradient is laid out densely in the buffer.
