@@ -62,14 +62,14 @@ def names() -> list[tuple[list[str], Any]]:
     found: dict[int, tuple[list[str], Any]] = {}
     places = [("", {name: getattr(fo, name) for name in fo.__all__})]
     places += [
-        (f"{name}.", vars(module)) for name, module in places[0][1].items() if ismodule(module)
+        (f"{name}.", {member: getattr(module, member) for member in module.__all__})
+        for name, module in places[0][1].items()
+        if ismodule(module)
     ]
     for prefix, members in places:
         for name, thing in members.items():
             if name.startswith("_") or not (isclass(thing) or isfunction(thing)):
                 continue
-            if prefix and not f"{thing.__module__}.".startswith(f"fastopt.{prefix}"):
-                continue  # what a submodule imports
             found.setdefault(id(thing), ([], thing))[0].append(prefix + name)
     return list(found.values())
 

@@ -30,6 +30,14 @@ from fastopt.conversion import as_gradient
 from fastopt.indexed_slices import IndexedSlices
 from fastopt.step_memory import step_memory
 
+__all__ = [
+    "clip_by_average_norm",
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
+    "global_norm",
+]
+
 Array = np.ndarray[Any, Any]
 Gradient = Array | IndexedSlices
 

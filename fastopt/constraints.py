@@ -26,6 +26,17 @@ import numpy as np
 from fastopt._arrays import compute_dtype, shown
 from fastopt._validate import Real
 
+__all__ = [
+    "MaxNorm",
+    "MinMaxNorm",
+    "NonNeg",
+    "UnitNorm",
+    "max_norm",
+    "min_max_norm",
+    "non_neg",
+    "unit_norm",
+]
+
 Array = np.ndarray[Any, Any]
 
 

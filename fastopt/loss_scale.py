@@ -29,6 +29,8 @@ from fastopt.indexed_slices import IndexedSlices
 from fastopt.step_memory import step_memory
 from fastopt.variable import Variable
 
+__all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get"]
+
 Array = np.ndarray[Any, Any]
 Gradient = Array | IndexedSlices
 

@@ -32,6 +32,19 @@ from fastopt.indexed_slices import IndexedSlices
 from fastopt.nn.numerics import as_floating, widened
 from fastopt.variable import Variable
 
+__all__ = [
+    "L1L2",
+    "add_gradients",
+    "apply_regularization",
+    "l1",
+    "l1_l2",
+    "l1_l2_regularizer",
+    "l1_regularizer",
+    "l2",
+    "l2_regularizer",
+    "on_rows",
+]
+
 Array = np.ndarray[Any, Any]
 
 _COEFFICIENT = Real(ge=0, fixed=True)
