@@ -22,7 +22,8 @@ from bench.scenarios import select, workloads
 from bench.summary import Row, row_from_json, row_to_json, summarise
 from bench.workloads import Workload
 
-THEY = [key for key in PEERS if key not in (CANDIDATE, LIMIT)]
+# Some modules of peers end in an underscore, to be told from the libraries.
+THEY = {key.rstrip("_"): key for key in PEERS if key not in (CANDIDATE, LIMIT)}
 SAVED_RATIOS = HERE / "ratios.json"
 DESCRIPTION = """Measures fastopt against the peers that are installed and against the limits of the
 machine. Only ratios within one run count, since other programs share the memory: all contestants
@@ -34,10 +35,11 @@ def _numbers(text: str) -> list[int]:
 
 
 def _peers(text: str) -> list[str]:
-    unknown = set(text.split(",")) - set(THEY)
+    names = [name.rstrip("_") for name in text.split(",")]
+    unknown = set(names) - set(THEY)
     if unknown:
         raise argparse.ArgumentTypeError(f"no peer {', '.join(sorted(unknown))}")
-    return text.split(",")
+    return [THEY[name] for name in names]
 
 
 def parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ import pytest
 from bench import asides, command, guard
 from bench.command import main
 
-SMALL = ["dense/sgd/1e4", "--threads=1", "--rounds=1", "--seconds=0", "--peers=numpy_"]
+SMALL = ["dense/sgd/1e4", "--threads=1", "--rounds=1", "--seconds=0", "--peers=numpy"]
 
 
 def test_list_names_scenarios_without_measuring(capsys):
@@ -18,7 +18,7 @@ def test_list_names_scenarios_without_measuring(capsys):
     ("arguments", "message"),
     [
         (["nonsense"], "no scenario 'nonsense'"),
-        (["--peers", "numpy_,nonsense"], "no peer nonsense"),
+        (["--peers", "numpy,nonsense"], "no peer nonsense"),
         (["--threads", "two"], "invalid"),
     ],
 )
