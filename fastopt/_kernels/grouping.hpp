@@ -163,7 +163,7 @@ class Grouper {
   static constexpr int kAtOnceDigit = 9;              // bits; as many places to write to are at hand
   static constexpr int kMaxLows = 2;                  // digits before the first, then
 
-  enum : std::int64_t { kFine = -1, kNoMemory = -2, kAscends = -3 };
+  enum : std::int64_t { kFine = -1, kNoMemory = -2, kAscends = -3, kUncounted = -4 };
 
   std::int64_t size() const noexcept { return n_; }
   std::int64_t n_rows() const noexcept { return n_rows_; }
@@ -182,7 +182,7 @@ class Grouper {
   std::int64_t load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
                     std::int64_t bucket_rows, bool sorts, parallel_fn parallel,
                     int threads) noexcept {
-    if (!begin_load(indices, indices64, n, n_rows, bucket_rows, sorts, false, threads)) {
+    if (!begin_load(indices, indices64, n, n_rows, bucket_rows, sorts, false, true, threads)) {
       return kNoMemory;
     }
     for_chunks(load_task, parallel, threads);
@@ -191,11 +191,14 @@ class Grouper {
 
   // The same in parts, for those who load several at a time: between the two come the n_chunks()
   // tasks of load_task, in any order, on any threads. False: no memory. `lists`: if each row comes
-  // before the next one, they are hardly to be partitioned; then they are not counted before.
+  // before the next one, they are hardly to be partitioned; then they are not counted before. Nor
+  // are they if not `counts`.
   bool begin_load(const void* indices, bool indices64, std::int64_t n, std::int64_t n_rows,
-                  std::int64_t bucket_rows, bool sorts, bool lists, int threads) noexcept {
+                  std::int64_t bucket_rows, bool sorts, bool lists, bool counts,
+                  int threads) noexcept {
     n_ = n;
     lists_ = lists;
+    counted_ = counts;
     ascends_ = false;
     n_rows_ = n_rows;
     bucket_rows_ = bucket_rows;
@@ -269,7 +272,7 @@ class Grouper {
   void begin_scatter() noexcept {
     for (std::int64_t c = 0; c < n_chunks_; ++c) {
       std::int64_t& found = bad_.as<std::int64_t>()[c];
-      if (found != kAscends) continue;
+      if (found == kFine) continue;
       const std::int64_t lo = chunk_start(c), hi = chunk_start(c + 1);
       if (n_lows_ == 1) {
         count<std::uint32_t, 1>(c, lo, hi);
@@ -334,18 +337,32 @@ class Grouper {
 
   template <class Index>
   std::int64_t load_chunk_of(std::int64_t c) noexcept {
+    if (!counted_) {
+      return wide_ ? copy_chunk<Index, std::uint64_t>(c) : copy_chunk<Index, std::uint32_t>(c);
+    }
     if (n_lows_ == 1) return load_chunk<Index, std::uint32_t, 1>(c);
     if (n_lows_ == 2) return load_chunk<Index, std::uint32_t, 2>(c);
     return wide_ ? load_chunk<Index, std::uint64_t, 0>(c) : load_chunk<Index, std::uint32_t, 0>(c);
   }
+  // Read once: the array may change under us. A negative one becomes a huge one.
+  template <class Index>
+  std::uint64_t at(std::int64_t k) const noexcept {
+    const volatile Index* indices = static_cast<const volatile Index*>(indices_);
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(indices[k]));
+  }
+  template <class Index, class Word>
+  std::int64_t copy_chunk(std::int64_t c) noexcept {
+    Word* rows = rows_.as<Word>();
+    const std::uint64_t limit = static_cast<std::uint64_t>(n_rows_);
+    for (std::int64_t k = chunk_start(c), hi = chunk_start(c + 1); k < hi; ++k) {
+      const std::uint64_t row = at<Index>(k);
+      if (row >= limit) return k;
+      rows[k] = static_cast<Word>(row);
+    }
+    return kUncounted;
+  }
   template <class Index, class Word, int kLows>
   std::int64_t load_chunk(std::int64_t c) noexcept {
-    const Index* indices = static_cast<const Index*>(indices_);
-    // Read once: the array may change under us. A negative one becomes a huge one.
-    const auto at = [indices](std::int64_t k) noexcept {
-      return static_cast<std::uint64_t>(
-          static_cast<std::int64_t>(*const_cast<const volatile Index*>(indices + k)));
-    };
     Word* rows = rows_.as<Word>();
     Word* counts = counts_.as<Word>() + c * n_bins_;
     const int digit = digit_;
@@ -354,7 +371,7 @@ class Grouper {
     std::int64_t k = lo;
     if (lists_) {
       for (std::uint64_t next = 0; k < hi; ++k) {
-        const std::uint64_t row = at(k);
+        const std::uint64_t row = at<Index>(k);
         if (row >= limit) return k;
         rows[k] = static_cast<Word>(row);
         if (row < next) break;
@@ -365,7 +382,7 @@ class Grouper {
     }
     count<Word, kLows>(c, lo, k);
     for (; k < hi; ++k) {
-      const std::uint64_t row = at(k);
+      const std::uint64_t row = at<Index>(k);
       if (row >= limit) return k;
       rows[k] = static_cast<Word>(row);
       ++counts[row >> shift_];
@@ -496,7 +513,7 @@ class Grouper {
   bool indices64_ = false, wide_ = false, partitioned_ = false;
   std::int64_t n_ = 0, n_rows_ = 0, bucket_rows_ = 0;
   std::int64_t n_bins_ = 0, n_buckets_ = 0, n_chunks_ = 1;
-  bool lists_ = false, ascends_ = false;
+  bool lists_ = false, ascends_ = false, counted_ = true;
   int shift_ = 0;
   int n_lows_ = 0, digit_ = 0;  // digits of digit_ bits below the bins that are sorted by at once
   std::uint32_t lows_[kMaxLows][1 << kAtOnceDigit];

@@ -30,7 +30,8 @@ class SparseUpdate {
     counted_ = false;
     grouper_ = &own_;
     return own_.begin_load(indices, indices64, n, table.n_rows, bucket_rows(table),
-                           !table.rule->sequential, may_list(table), threads);
+                           !table.rule->sequential, may_list(table),
+                           !goes_in_order(table, n, threads), threads);
   }
   // Takes the look-ups that another one has loaded, and lives as long.
   void share(const SparseUpdate& other) noexcept {
@@ -51,8 +52,7 @@ class SparseUpdate {
   // False: no memory, nothing was changed. `decays`: run will be given a rate. Look-ups that go by
   // buckets are to be scattered then.
   bool prepare(const Table& table, bool decays, int threads) noexcept {
-    in_order_ = table.rule->sequential &&
-                (work(table) < kAlone || (threads == 1 && !pays_alone(table)));
+    in_order_ = goes_in_order(table, grouper_->size(), threads);
     // A row decays the first time only.
     if (table.rule->sequential && !marks_.reserve(table.n_rows) && decays) return false;
     as_listed_ = may_list(table) && all_differ(table);
@@ -114,11 +114,12 @@ class SparseUpdate {
     return ShortRows::is_short(table.width) && !table.every_row && !table.rule->sequential &&
            table.rule->reduction == 0 && !table.has_copies();
   }
-  // Whether one thread, too, is faster by buckets, where the rows of a bucket stay in the second
-  // cache, though the rule needs no sorted look-ups.
-  bool pays_alone(const Table& table) const noexcept {
+  // Whether look-ups are taken as they came, which a rule must allow. One thread, too, is faster by
+  // buckets where many wide rows are far away: those of a bucket stay in the second cache.
+  static bool goes_in_order(const Table& table, std::int64_t n, int threads) noexcept {
     const std::int64_t row_size = table.width * table.item_size();
-    return row_size >= kWideRow && std::min(grouper_->size(), table.n_rows) * row_size >= kFar;
+    const bool far = row_size >= kWideRow && std::min(n, table.n_rows) * row_size >= kFar;
+    return table.rule->sequential && (n * table.width < kAlone || (threads == 1 && !far));
   }
   // With rows that are updated in any case, how many are a bucket.
   static std::int64_t bucket_rows(const Table& table) noexcept {
