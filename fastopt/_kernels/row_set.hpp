@@ -20,8 +20,9 @@ using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
 class RowSet {
  public:
   static constexpr int kMostParts = 8;
-  static constexpr std::int64_t kAlone = 1 << 14;  // look-ups below which the caller works alone,
-  static constexpr std::int64_t kMany = 1 << 17;   // and below which it marks and lists rows alone
+  // Look-ups below which the caller works alone. Not more: a thread that has nothing to do for a
+  // while goes to sleep, and the step waits for it when it is wanted again.
+  static constexpr std::int64_t kAlone = 1 << 15;
   static constexpr std::int64_t kTask = 1 << 13;   // look-ups that are a task
 
   // Whether to go through the table's bits costs little beside the look-ups.
@@ -29,7 +30,7 @@ class RowSet {
     return n > 0 && n < INT32_MAX && n_rows <= 128 * n && n_rows <= UINT32_MAX;
   }
   static int n_parts(std::int64_t n, int threads) noexcept {
-    return n < kMany ? 1 : std::clamp(threads, 1, kMostParts);
+    return n < kAlone ? 1 : std::clamp(threads, 1, kMostParts);
   }
   static std::int64_t n_words(std::int64_t n_rows) noexcept { return (n_rows + 63) / 64; }
 

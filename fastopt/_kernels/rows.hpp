@@ -167,9 +167,11 @@ inline std::int64_t gather(const void* table, std::int64_t n_rows, std::int64_t 
   Gather g{{}, n, 0, functions, {}};
   g.job = gather_job{table, n_rows, row_size, ids, out, 0, wide, ragged(table, row_size), stream};
   g.job.ahead = stream ? 64 : near_distance(row_size);
-  g.chunk = std::max<std::int64_t>(64, kTaskBytes / std::max<std::int64_t>(1, row_size));
+  // The shortest row, too, takes its time: it comes from anywhere.
+  const std::int64_t cost = std::max<std::int64_t>(16, row_size);
+  g.chunk = std::max<std::int64_t>(64, kTaskBytes / cost);
   const std::int64_t tasks = (n + g.chunk - 1) / g.chunk;
-  parallel(Gather::task, &g, tasks, n * row_size < kAloneBytes ? 1 : threads);
+  parallel(Gather::task, &g, tasks, n * cost < kAloneBytes ? 1 : threads);
   return g.bad.position();
 }
 
