@@ -21,9 +21,11 @@ def _claim_stdout() -> TextIO:
     return answers
 
 
-# A virtual processor that has been idle takes its time to be quick again: the second thread of a
-# step of 4 ms helps in full only after some ten steps, and a training has no pauses.
+# A virtual processor that has been idle takes its time to be quick again, and most while much
+# is done on the other one alone: the second thread of a training helps in full only after a quarter
+# of a second, which a training doesn't notice that has no pauses.
 WARM_SECONDS = 0.06
+WARM_SECONDS_OF_TRAINING = 0.3
 
 
 class Worker:
@@ -49,8 +51,10 @@ class Worker:
     def prepare(self, name: str) -> dict[str, Any]:
         from bench.clock import Clock
 
-        warm = WARM_SECONDS if self._threads > 1 else 0.0
-        clock = Clock(self._builders[name](), warm=warm)
+        contestant, warm = self._builders[name](), 0.0
+        if self._threads > 1:
+            warm = WARM_SECONDS_OF_TRAINING if contestant.steps_to_loss else WARM_SECONDS
+        clock = Clock(contestant, warm=warm)
         answer = clock.warm_up()
         self._clocks[name] = clock
         return answer
