@@ -15,29 +15,16 @@ cimport numpy as cnp
 
 from ._dispatch cimport functions
 from ._half cimport half_number
-from ._pool cimport num_threads, parallel_for, task_fn
+from ._pool cimport num_threads, parallel_for
 from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport run_table
 
 cnp.import_array()
 
 cdef extern from "rows.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
-    ctypedef struct Bad:
-        int64_t id
-        int64_t bag
-
     int64_t c_gather "fastopt::gather"(
         const void* table, int64_t n_rows, int64_t row_size, const void* ids, cbool wide,
         int64_t n, void* out, const run_table* functions, parallel_fn parallel, int threads,
-    ) noexcept
-    Bad c_pooled_gather "fastopt::pooled_gather"(
-        const void* table, int64_t n_rows, int64_t width, int type, int half_type,
-        const void* ids, cbool wide, int64_t n_ids, const int64_t* offsets, int64_t n_bags,
-        const int64_t* order, const void* weights, const void* scales, void* out,
-        const run_table* functions,
-        parallel_fn parallel, int threads,
     ) noexcept
     int64_t c_scatter_add "fastopt::scatter_add"(
         void* table, int64_t n_rows, int64_t width, int type, const void* ids, cbool wide,

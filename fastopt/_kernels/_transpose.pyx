@@ -14,17 +14,15 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
-from ._pool cimport num_threads, parallel_for, task_fn
+from ._pool cimport num_threads, parallel_for
 from ._rows import pooled_gather
+from ._rows cimport Bad, c_pooled_gather, parallel_fn
 from ._step_memory import empty
 from ._turns cimport leave_python, return_to_python
-from ._typedefs cimport run_table
 
 cnp.import_array()
 
 cdef extern from "transpose.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     cdef cppclass RowMaps:
         pass
 
@@ -51,19 +49,6 @@ cdef extern from "transpose.hpp" namespace "fastopt" nogil:
 
 cdef enum:
     KEEP_GIL = 1 << 13      # look-ups that are numbered sooner than another thread wakes up
-
-cdef extern from "rows.hpp" namespace "fastopt" nogil:
-    ctypedef struct Bad:
-        int64_t id
-        int64_t bag
-
-    Bad c_pooled_gather "fastopt::pooled_gather"(
-        const void* table, int64_t n_rows, int64_t width, int type, int half_type,
-        const void* ids, cbool wide, int64_t n_ids, const int64_t* offsets, int64_t n_bags,
-        const int64_t* order, const void* weights, const void* scales, void* out,
-        const run_table* functions,
-        parallel_fn parallel, int threads,
-    ) noexcept
 
 ctypedef fused element:
     float
