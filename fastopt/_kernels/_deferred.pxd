@@ -3,13 +3,11 @@
 from libc.stdint cimport int32_t, int64_t
 from libcpp cimport bool as cbool
 
-from ._pool cimport task_fn
+from ._pool cimport parallel_fn
 from ._typedefs cimport run_table
 
 
 cdef extern from "deferred.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     cdef cppclass Decay:
         int moving
         int over

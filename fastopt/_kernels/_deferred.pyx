@@ -181,7 +181,7 @@ cdef class Ledger:
         threads = num_threads()
         with nogil:
             self.deferred.lock()
-            self.deferred.settle_all(<parallel_fn>parallel_for, threads)
+            self.deferred.settle_all(parallel_for, threads)
             self.deferred.unlock()
 
     def settle_rows(self, cnp.ndarray ids not None):
@@ -201,7 +201,7 @@ cdef class Ledger:
         threads = num_threads()
         with nogil:
             self.deferred.lock()
-            self.deferred.settle_rows(data, wide, n, <parallel_fn>parallel_for, threads)
+            self.deferred.settle_rows(data, wide, n, parallel_for, threads)
             self.deferred.unlock()
 
     def gather(self, cnp.ndarray ids not None, cnp.ndarray out not None):
@@ -236,16 +236,16 @@ cdef class Ledger:
             self.deferred.lock_shared()
             many = self.deferred.many_wait(data, wide, n)
             if not many:
-                good = self.deferred.gather(data, wide, n, to, <parallel_fn>parallel_for, threads)
+                good = self.deferred.gather(data, wide, n, to, parallel_for, threads)
             self.deferred.unlock_shared()
             if many and self.deferred.try_lock():
                 good = self.deferred.settle_and_gather(
-                    data, wide, n, to, <parallel_fn>parallel_for, threads
+                    data, wide, n, to, parallel_for, threads
                 )
                 self.deferred.unlock()
             elif many:
                 self.deferred.lock_shared()
-                good = self.deferred.gather(data, wide, n, to, <parallel_fn>parallel_for, threads)
+                good = self.deferred.gather(data, wide, n, to, parallel_for, threads)
                 self.deferred.unlock_shared()
         if not good:
             raise IndexError(f"an index is out of range for {self.w.shape[0]} rows")

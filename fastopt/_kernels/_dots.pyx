@@ -15,15 +15,13 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
-from ._pool cimport num_threads, parallel_for, task_fn
+from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport run_table
 
 cnp.import_array()
 
 cdef extern from "dots.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     ctypedef struct BadPair:
         int64_t id
         int64_t other
@@ -76,13 +74,13 @@ cdef BadPair multiply(
     if total * width <= KEEP_GIL:
         return c_row_dots(
             a, first_rows, b, second_rows, width, type_, i, ids_wide, j, others_wide, n, per_row,
-            o, functions(), <parallel_fn>parallel_for, threads,
+            o, functions(), parallel_for, threads,
         )
     with nogil:
         leave_python()
         bad = c_row_dots(
             a, first_rows, b, second_rows, width, type_, i, ids_wide, j, others_wide, n, per_row,
-            o, functions(), <parallel_fn>parallel_for, threads,
+            o, functions(), parallel_for, threads,
         )
         return_to_python()
     return bad

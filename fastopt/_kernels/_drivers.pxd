@@ -4,13 +4,11 @@ from libc.stdint cimport int64_t, uint32_t
 from libcpp cimport bool as cbool
 
 from ._deferred cimport DecayPtr, Deferred
-from ._pool cimport task_fn
+from ._pool cimport parallel_fn
 from ._typedefs cimport rule_entry, run_table
 
 
 cdef extern from "sparse.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     cdef cppclass Table:
         char* w
         char* slots[8]

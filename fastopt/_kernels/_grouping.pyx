@@ -14,14 +14,12 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
-from ._pool cimport num_threads, parallel_for, task_fn
+from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._typedefs cimport run_table
 
 cnp.import_array()
 
 cdef extern from "grouping.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     cdef cppclass Grouper:
         int64_t load(
             const void* indices, cbool indices64, int64_t n, int64_t n_rows, int64_t bucket_rows,
@@ -153,11 +151,11 @@ cdef class Grouping:
         grouper = new Grouper()
         with nogil:
             status = grouper.load(
-                data, wide, n, n_rows, 0, True, <parallel_fn>parallel_for, threads
+                data, wide, n, n_rows, 0, True, parallel_for, threads
             )
             if status == -1:
                 self.n_unique = sort_all(
-                    grouper[0], positions, unique, starts, <parallel_fn>parallel_for, threads
+                    grouper[0], positions, unique, starts, parallel_for, threads
                 )
             del grouper
         if status >= 0:
@@ -255,7 +253,7 @@ cdef class Grouping:
         with nogil:
             total = squares_of_groups(
                 positions, starts, self.n_unique, self.n, data, width, type, partial, functions(),
-                <parallel_fn>parallel_for, threads,
+                parallel_for, threads,
             )
             free(partial)
         return total
@@ -313,7 +311,7 @@ cdef class Grouping:
         with nogil:
             sum_groups(
                 positions, starts, order_p, self.n_unique, self.n, data, width, type, result,
-                factor, functions(), <parallel_fn>parallel_for, threads,
+                factor, functions(), parallel_for, threads,
             )
         return out, unique
 

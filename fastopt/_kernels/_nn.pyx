@@ -14,13 +14,11 @@ import numpy as np
 
 cimport numpy as cnp
 
-from ._pool cimport num_threads, parallel_for, task_fn
+from ._pool cimport num_threads, parallel_fn, parallel_for
 
 cnp.import_array()
 
 cdef extern from "nn.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     void c_bias_relu "fastopt::bias_relu"[T](
         void* out, const void* bias, cbool relu, int64_t n, int64_t width,
         parallel_fn parallel, int threads,
@@ -92,9 +90,9 @@ def bias_relu(out, bias, bint relu):
         b = cnp.PyArray_DATA(<cnp.ndarray>bias)
     with nogil:
         if type_ == cnp.NPY_FLOAT:
-            c_bias_relu[float](data, b, relu, n, width, <parallel_fn>parallel_for, threads)
+            c_bias_relu[float](data, b, relu, n, width, parallel_for, threads)
         else:
-            c_bias_relu[double](data, b, relu, n, width, <parallel_fn>parallel_for, threads)
+            c_bias_relu[double](data, b, relu, n, width, parallel_for, threads)
 
 
 def mask(g, y=None, bint sums=False, out=None):
@@ -150,12 +148,12 @@ def mask(g, y=None, bint sums=False, out=None):
         if type_ == cnp.NPY_FLOAT:
             c_mask[float](
                 data, mask_data, out_data, partial_data, sum_data, n, width,
-                <parallel_fn>parallel_for, threads,
+                parallel_for, threads,
             )
         else:
             c_mask[double](
                 data, mask_data, out_data, partial_data, sum_data, n, width,
-                <parallel_fn>parallel_for, threads,
+                parallel_for, threads,
             )
     return out, sum_
 
@@ -182,7 +180,7 @@ cdef int take_columns(object wide, list pieces, bint join) except -1:
     with nogil:
         copy_columns(
             <char*>cnp.PyArray_DATA(w), found.data(), found.size(), join, n, width * size,
-            <parallel_fn>parallel_for, threads,
+            parallel_for, threads,
         )
     return 0
 

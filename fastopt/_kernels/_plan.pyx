@@ -19,7 +19,7 @@ cimport numpy as cnp
 
 from ._deferred cimport Constants, make_constants
 from ._dispatch cimport functions
-from ._drivers cimport SparseSweep, SparseUpdate, StepScalars, parallel_fn
+from ._drivers cimport SparseSweep, SparseUpdate, StepScalars
 from ._parts cimport Part, Parts
 from ._pool cimport num_threads, parallel_for
 from ._turns cimport leave_python, return_to_python
@@ -236,11 +236,11 @@ cdef class Plan(Parts):
             )
             total += part.n_look_ups
         if total <= KEEP_GIL_LOOK_UPS:
-            status = self.tables.load(<parallel_fn>parallel_for, 1)
+            status = self.tables.load(parallel_for, 1)
         else:
             with nogil:
                 leave_python()
-                status = self.tables.load(<parallel_fn>parallel_for, threads)
+                status = self.tables.load(parallel_for, threads)
                 return_to_python()
         if status == -2:
             raise MemoryError("no memory to group the indices of sparse gradients")
@@ -465,11 +465,11 @@ cdef class Plan(Parts):
         if self.ledgers.size() == 0:
             return self.sweep_parts(threads)
         done = (
-            self.ledgers.begin(rates, <parallel_fn>parallel_for, threads)
+            self.ledgers.begin(rates, parallel_for, threads)
             and self.sweep_parts(threads)
         )
         self.ledgers.end(
-            done, self.scalars64, self.scalar_stride, rates, <parallel_fn>parallel_for, threads
+            done, self.scalars64, self.scalar_stride, rates, parallel_for, threads
         )
         return done
 
@@ -484,13 +484,13 @@ cdef class Plan(Parts):
                         self.rates[k] if self.decays else 0.0,
                     )
                     at += 1
-            if not self.tables.prepare(<parallel_fn>parallel_for, threads):
+            if not self.tables.prepare(parallel_for, threads):
                 return False
         self.dense.run(
-            self.scalars(), functions(), self.n_dense, <parallel_fn>parallel_for, threads
+            self.scalars(), functions(), self.n_dense, parallel_for, threads
         )
         if self.n_sparse:
-            self.tables.run(functions(), <parallel_fn>parallel_for)
+            self.tables.run(functions(), parallel_for)
         return True
 
     @property
@@ -509,7 +509,7 @@ cdef class Plan(Parts):
             return 0
         for k in range(self.n_parts):
             if self.parts[k].sparse:
-                n = self.parts[k].update.rows_touched(<parallel_fn>parallel_for, num_threads())
+                n = self.parts[k].update.rows_touched(parallel_for, num_threads())
                 if n < 0:
                     raise MemoryError("no memory to count rows")
                 total += n

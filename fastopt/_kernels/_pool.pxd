@@ -11,4 +11,9 @@ ctypedef void (*task_fn)(void* context, Py_ssize_t task) noexcept nogil
 cdef void parallel_for(
     task_fn fn, void* context, Py_ssize_t n_tasks, int max_threads
 ) noexcept nogil
+# What drivers in C++ are given to call it by.
+ctypedef void (*parallel_fn)(
+    task_fn fn, void* context, Py_ssize_t n_tasks, int max_threads
+) noexcept nogil
+
 cdef int num_threads() noexcept nogil

@@ -14,7 +14,7 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
-from ._pool cimport num_threads, parallel_for, task_fn
+from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._step_memory import empty
 from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport run_table
@@ -22,8 +22,6 @@ from ._typedefs cimport run_table
 cnp.import_array()
 
 cdef extern from "pooled.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     ctypedef struct PooledJob:
         const void* table
         int64_t n_rows
@@ -113,10 +111,10 @@ cdef bint summed(
     job.kept_ids = data_of(kept)
     job.out = cnp.PyArray_DATA(out)
     if (job.n_ids + job.n_bags) * job.width <= KEEP_GIL:
-        return c_pooled(job, functions(), <parallel_fn>parallel_for, threads)
+        return c_pooled(job, functions(), parallel_for, threads)
     with nogil:
         leave_python()
-        known = c_pooled(job, functions(), <parallel_fn>parallel_for, threads)
+        known = c_pooled(job, functions(), parallel_for, threads)
         return_to_python()
     return known
 

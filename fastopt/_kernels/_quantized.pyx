@@ -14,14 +14,12 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
-from ._pool cimport num_threads, parallel_for, task_fn
+from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._typedefs cimport run_table
 
 cnp.import_array()
 
 cdef extern from "quantized.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     ctypedef struct Bad:
         int64_t id
         int64_t bag
@@ -105,7 +103,7 @@ def lookup(rows, ids, offsets, weights, scales, out):
     with nogil:
         bad = c_lookup(
             r, n_rows, width, i, wide, n, <const int64_t*>starts, n_bags, <const float*>w,
-            <const float*>s, <float*>o, functions(), <parallel_fn>parallel_for, threads,
+            <const float*>s, <float*>o, functions(), parallel_for, threads,
         )
     if bad.bag >= 0:
         raise ValueError(

@@ -17,14 +17,12 @@ from ._step_memory import empty
 from ._transpose import checked_bags
 
 from ._dispatch cimport functions
-from ._pool cimport num_threads, parallel_for, task_fn
+from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._typedefs cimport row_count, run_table
 
 cnp.import_array()
 
 cdef extern from "row_set.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     cdef cppclass Finder "fastopt::RowSet":
         @staticmethod
         cbool suits(int64_t n, int64_t n_rows) noexcept
@@ -108,7 +106,7 @@ cdef class RowSet:
         cdef int64_t n_unique
         with nogil:
             n_unique = Finder(looked_up, wide, n, n_rows, threads, functions()).find(
-                bit, count, row, number, <parallel_fn>parallel_for
+                bit, count, row, number, parallel_for
             )
         if n_unique < 0:
             raise IndexError(
@@ -161,7 +159,7 @@ cdef class RowSet:
         job.functions = functions()
         cdef int threads = num_threads()
         with nogil:
-            job.run(<parallel_fn>parallel_for, threads)
+            job.run(parallel_for, threads)
         return sums
 
     def sums(self, g, offsets, coefficients):

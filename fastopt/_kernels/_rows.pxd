@@ -3,12 +3,10 @@
 from libc.stdint cimport int64_t
 from libcpp cimport bool as cbool
 
-from ._pool cimport task_fn
+from ._pool cimport parallel_fn
 from ._typedefs cimport run_table
 
 cdef extern from "rows.hpp" namespace "fastopt" nogil:
-    ctypedef void (*parallel_fn)(task_fn fn, void* context, Py_ssize_t n, int threads) noexcept
-
     ctypedef struct Bad:
         int64_t id
         int64_t bag

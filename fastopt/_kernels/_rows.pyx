@@ -126,7 +126,7 @@ def gather(table, ids, out):
     with nogil:
         leave_python()
         status = c_gather(
-            t, n_rows, row_size, i, wide, n, o, functions(), <parallel_fn>parallel_for, threads
+            t, n_rows, row_size, i, wide, n, o, functions(), parallel_for, threads
         )
         return_to_python()
     check_status(status, ids, table)
@@ -163,7 +163,7 @@ def scatter_add(table, ids, values):
     cdef int threads = num_threads()
     with nogil:
         status = c_scatter_add(
-            t, n_rows, width, type, i, wide, n, v, functions(), <parallel_fn>parallel_for, threads
+            t, n_rows, width, type, i, wide, n, v, functions(), parallel_for, threads
         )
     check_status(status, ids, table)
 
@@ -234,7 +234,7 @@ def pooled_gather(table, ids, offsets, weights, scales, out, order=None):
         leave_python()
         bad = c_pooled_gather(
             t, n_rows, width, type, half, i, wide, n, starts, n_bags, turns, w, s, o,
-            functions(), <parallel_fn>parallel_for, threads,
+            functions(), parallel_for, threads,
         )
         return_to_python()
     if bad.bag >= 0:

@@ -14,9 +14,9 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
-from ._pool cimport num_threads, parallel_for
+from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._rows import pooled_gather
-from ._rows cimport Bad, c_pooled_gather, parallel_fn
+from ._rows cimport Bad, c_pooled_gather
 from ._step_memory import empty
 from ._turns cimport leave_python, return_to_python
 
@@ -125,7 +125,7 @@ cdef object summed(
         with nogil:
             leave_python()
             n_unique = job.number_and_sum(
-                row_maps, number, unique, n, above, out, width, <parallel_fn>parallel_for, threads
+                row_maps, number, unique, n, above, out, width, parallel_for, threads
             )
             return_to_python()
     elif n <= KEEP_GIL:
@@ -324,12 +324,12 @@ cdef bint both(
         if fine:
             bad = c_pooled_gather(
                 table, second_rows, width, type_, -1, job.ids, job.wide, total, start, n, NULL,
-                job.coefficients, NULL, to, functions(), <parallel_fn>parallel_for, threads,
+                job.coefficients, NULL, to, functions(), parallel_for, threads,
             )
             fine = bad.id < 0 and bad.bag < 0
         if fine:
             n_unique[0] = job.number_and_sum(
-                row_maps, number, unique, total, above, out, width, <parallel_fn>parallel_for,
+                row_maps, number, unique, total, above, out, width, parallel_for,
                 threads,
             )
             fine = n_unique[0] >= 0

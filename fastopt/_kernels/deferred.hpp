@@ -40,8 +40,6 @@
 
 namespace fastopt {
 
-using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
-
 // What a rule does to elements without a gradient, with the numbers that stay from step to step.
 struct Decay {
   struct Shrinking {

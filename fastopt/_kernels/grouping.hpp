@@ -24,8 +24,6 @@
 
 namespace fastopt {
 
-using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
-
 // Memory that only grows and is not initialised.
 class Scratch {
  public:

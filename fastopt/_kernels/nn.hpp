@@ -10,10 +10,9 @@
 #include <cstdint>
 #include <cstring>
 
-namespace fastopt {
+#include "pool.hpp"
 
-using task_fn = void (*)(void* context, std::ptrdiff_t task) noexcept;
-using parallel_fn = void (*)(task_fn fn, void* context, std::ptrdiff_t n, int threads) noexcept;
+namespace fastopt {
 
 constexpr std::int64_t kLayerTask = 1 << 14;   // elements of a task
 constexpr std::int64_t kLayerAlone = 1 << 17;  // elements up to which the caller works alone

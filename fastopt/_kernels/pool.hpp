@@ -20,9 +20,12 @@ constexpr int kMaxSpin = 1000000;
 
 // Calls fn(context, task) once for each task in [0, n_tasks), and returns when all have returned.
 // At most min(max_threads, num_threads()) threads take part, of which the caller is one. It begins
-// with the first task, and they in the middle: neighbouring tasks tend to the same thread. What the caller wrote before is visible to the tasks, and what they
-// wrote is visible to the caller afterwards. Never fails: without workers the caller does all.
+// with the first task, and they in the middle: neighbouring tasks tend to the same thread. What the
+// caller wrote before is visible to the tasks, and what they wrote is visible to the caller
+// afterwards. Never fails: without workers the caller does all.
 void parallel_for(task_fn fn, void* context, std::ptrdiff_t n_tasks, int max_threads) noexcept;
+// What drivers call it by: they are not linked with it.
+using parallel_fn = void (*)(task_fn fn, void* context, std::ptrdiff_t n_tasks, int max_threads);
 
 int num_threads() noexcept;
 // Clamped to [1, kMaxThreads]. Counts from the next parallel_for on.

@@ -15,8 +15,6 @@
 
 namespace fastopt {
 
-using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
-
 class RowSet {
  public:
   static constexpr int kMostParts = 8;

@@ -19,8 +19,6 @@
 
 namespace fastopt {
 
-using parallel_fn = void (*)(task_fn, void*, std::ptrdiff_t, int);
-
 class alignas(64) RowMap {
  public:
   static constexpr std::int64_t kMostRows = std::int64_t{1} << 24;  // 64 MiB
