@@ -26,6 +26,7 @@ cdef extern from "step_memory.hpp" namespace "fastopt" nogil:
         void free(void* data) noexcept
         void empty() noexcept
         size_t kept() noexcept
+        size_t limit() noexcept
         void set_limit(size_t size) noexcept
 
 
@@ -129,6 +130,11 @@ def empty_cache():
 def kept_bytes():
     """Return how many bytes are kept."""
     return memory.kept()
+
+
+def get_limit():
+    """Return how many bytes are kept at most."""
+    return memory.limit()
 
 
 def set_limit(size_t size):
