@@ -359,10 +359,7 @@ class KernelOptimizer(Optimizer):
         first = pairs[0]
         if self._is_plain and type(first) is tuple and len(first) == 2:
             waiting = self._plans.get((len(pairs), id(first[1])), _NONE)
-            try:
-                batch = waiting.pop() if waiting else None
-            except IndexError:  # another thread was quicker
-                batch = None
+            batch = _taken(waiting)
             if batch is not None:
                 plan = batch.plan
                 try:
