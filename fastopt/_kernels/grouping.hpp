@@ -160,6 +160,7 @@ class Grouper {
   static constexpr std::int64_t kAtOnce = 1 << 17;    // items that fit the second cache twice
   static constexpr int kAtOnceDigit = 9;              // bits; as many places to write to are at hand
   static constexpr int kMaxLows = 2;                  // digits before the first, then
+  static constexpr int kNoCounts = -1;                // in place of a number of these
 
   enum : std::int64_t { kFine = -1, kNoMemory = -2, kAscends = -3, kUncounted = -4 };
 
@@ -196,7 +197,7 @@ class Grouper {
                   int threads) noexcept {
     n_ = n;
     lists_ = lists;
-    counted_ = counts;
+    counts_ids_ = counts;
     ascends_ = false;
     n_rows_ = n_rows;
     bucket_rows_ = bucket_rows;
@@ -335,32 +336,22 @@ class Grouper {
 
   template <class Index>
   std::int64_t load_chunk_of(std::int64_t c) noexcept {
-    if (!counted_) {
-      return wide_ ? copy_chunk<Index, std::uint64_t>(c) : copy_chunk<Index, std::uint32_t>(c);
+    if (!counts_ids_) {
+      return wide_ ? load_chunk<Index, std::uint64_t, kNoCounts>(c)
+                   : load_chunk<Index, std::uint32_t, kNoCounts>(c);
     }
     if (n_lows_ == 1) return load_chunk<Index, std::uint32_t, 1>(c);
     if (n_lows_ == 2) return load_chunk<Index, std::uint32_t, 2>(c);
     return wide_ ? load_chunk<Index, std::uint64_t, 0>(c) : load_chunk<Index, std::uint32_t, 0>(c);
   }
-  // Read once: the array may change under us. A negative one becomes a huge one.
-  template <class Index>
-  std::uint64_t at(std::int64_t k) const noexcept {
-    const volatile Index* indices = static_cast<const volatile Index*>(indices_);
-    return static_cast<std::uint64_t>(static_cast<std::int64_t>(indices[k]));
-  }
-  template <class Index, class Word>
-  std::int64_t copy_chunk(std::int64_t c) noexcept {
-    Word* rows = rows_.as<Word>();
-    const std::uint64_t limit = static_cast<std::uint64_t>(n_rows_);
-    for (std::int64_t k = chunk_start(c), hi = chunk_start(c + 1); k < hi; ++k) {
-      const std::uint64_t row = at<Index>(k);
-      if (row >= limit) return k;
-      rows[k] = static_cast<Word>(row);
-    }
-    return kUncounted;
-  }
   template <class Index, class Word, int kLows>
   std::int64_t load_chunk(std::int64_t c) noexcept {
+    const Index* indices = static_cast<const Index*>(indices_);
+    // Read once: the array may change under us. A negative one becomes a huge one.
+    const auto at = [indices](std::int64_t k) noexcept {
+      return static_cast<std::uint64_t>(
+          static_cast<std::int64_t>(*const_cast<const volatile Index*>(indices + k)));
+    };
     Word* rows = rows_.as<Word>();
     Word* counts = counts_.as<Word>() + c * n_bins_;
     const int digit = digit_;
@@ -369,7 +360,7 @@ class Grouper {
     std::int64_t k = lo;
     if (lists_) {
       for (std::uint64_t next = 0; k < hi; ++k) {
-        const std::uint64_t row = at<Index>(k);
+        const std::uint64_t row = at(k);
         if (row >= limit) return k;
         rows[k] = static_cast<Word>(row);
         if (row < next) break;
@@ -378,15 +369,15 @@ class Grouper {
       if (k == hi) return kAscends;
       ++k;
     }
-    count<Word, kLows>(c, lo, k);
+    if constexpr (kLows != kNoCounts) count<Word, kLows>(c, lo, k);
     for (; k < hi; ++k) {
-      const std::uint64_t row = at<Index>(k);
+      const std::uint64_t row = at(k);
       if (row >= limit) return k;
       rows[k] = static_cast<Word>(row);
-      ++counts[row >> shift_];
+      if constexpr (kLows != kNoCounts) ++counts[row >> shift_];
       for (int d = 0; d < kLows; ++d) ++lows_[d][low_digit(row, d, digit)];
     }
-    return kFine;
+    return kLows == kNoCounts ? kUncounted : kFine;
   }
   // Counts the rows of look-ups [lo, hi) of a chunk, the first of it.
   template <class Word, int kLows>
@@ -511,7 +502,7 @@ class Grouper {
   bool indices64_ = false, wide_ = false, partitioned_ = false;
   std::int64_t n_ = 0, n_rows_ = 0, bucket_rows_ = 0;
   std::int64_t n_bins_ = 0, n_buckets_ = 0, n_chunks_ = 1;
-  bool lists_ = false, ascends_ = false, counted_ = true;
+  bool lists_ = false, ascends_ = false, counts_ids_ = true;
   int shift_ = 0;
   int n_lows_ = 0, digit_ = 0;  // digits of digit_ bits below the bins that are sorted by at once
   std::uint32_t lows_[kMaxLows][1 << kAtOnceDigit];
