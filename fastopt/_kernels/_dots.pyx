@@ -15,6 +15,7 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
+from ._plain cimport is_plain
 from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport run_table
@@ -38,7 +39,7 @@ cdef enum:
 
 
 cdef int check(object array, str name) except -1:
-    if type(array) is not np.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
+    if not is_plain(array):
         raise TypeError(f"{name} must be an aligned C-contiguous array of native byte order")
     return 0
 
@@ -142,8 +143,7 @@ def row_dots(first, ids, second, others, out):
 
 cdef bint is_table(object array) noexcept:
     return (
-        type(array) is np.ndarray
-        and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
+        is_plain(array)
         and cnp.PyArray_TYPE(<cnp.ndarray>array) in (cnp.NPY_FLOAT, cnp.NPY_DOUBLE)
         and cnp.PyArray_NDIM(<cnp.ndarray>array) > 0
     )
@@ -151,8 +151,7 @@ cdef bint is_table(object array) noexcept:
 
 cdef bint are_ids(object array) noexcept:
     return (
-        type(array) is np.ndarray
-        and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
+        is_plain(array)
         and cnp.PyArray_TYPE(<cnp.ndarray>array) in (cnp.NPY_INT32, cnp.NPY_INT64)
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
+from ._plain cimport is_plain
 from ._pool cimport num_threads, parallel_for
 from ._turns cimport leave_python, return_to_python
 from ._typedefs cimport run_table
@@ -45,8 +46,7 @@ cdef void cross_entropy_task(void* context, Py_ssize_t task) noexcept nogil:
 cdef inline bint is_like(object array, object other) noexcept:
     """Say whether an array has as many numbers, of the same type, in a row."""
     return (
-        type(array) is np.ndarray
-        and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
+        is_plain(array)
         and cnp.PyArray_TYPE(<cnp.ndarray>array) == cnp.PyArray_TYPE(<cnp.ndarray>other)
         and cnp.PyArray_SIZE(<cnp.ndarray>array) == cnp.PyArray_SIZE(<cnp.ndarray>other)
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 cimport numpy as cnp
 
+from ._plain cimport is_plain
 from ._pool cimport num_threads, parallel_fn, parallel_for
 
 cnp.import_array()
@@ -41,7 +42,7 @@ cdef extern from "nn.hpp" namespace "fastopt" nogil:
 
 def fits(array):
     """Say whether an array is one of those that the functions of this module take."""
-    if type(array) is not np.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
+    if not is_plain(array):
         return False
     cdef int type_ = cnp.PyArray_TYPE(<cnp.ndarray>array)
     return type_ == cnp.NPY_FLOAT or type_ == cnp.NPY_DOUBLE

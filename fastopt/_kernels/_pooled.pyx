@@ -14,6 +14,7 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
+from ._plain cimport is_plain
 from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._step_memory import empty
 from ._turns cimport leave_python, return_to_python
@@ -47,9 +48,6 @@ cdef enum:
     KEEP_GIL = 1 << 12      # elements that are summed sooner than another thread wakes up
 
 cdef dict COMBINERS = {"mean": 0, "sqrtn": 1, "sum": 2}
-
-cdef inline bint is_plain(object array) noexcept:
-    return type(array) is np.ndarray and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
 
 
 cdef inline bint is_line(object array) noexcept:

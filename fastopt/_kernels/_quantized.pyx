@@ -14,6 +14,7 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
+from ._plain cimport is_plain
 from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._typedefs cimport run_table
 
@@ -34,7 +35,7 @@ cdef extern from "quantized.hpp" namespace "fastopt" nogil:
 
 cdef const void* data(object array, str name, object dtype, tuple shape) except? NULL:
     """Return where an array of this dtype and shape begins."""
-    if type(array) is not np.ndarray or not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array):
+    if not is_plain(array):
         raise TypeError(f"{name} must be an aligned C-contiguous array of native byte order")
     if array.dtype != dtype or array.shape != shape:
         raise ValueError(

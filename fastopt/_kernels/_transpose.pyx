@@ -14,6 +14,7 @@ import numpy as np
 cimport numpy as cnp
 
 from ._dispatch cimport functions
+from ._plain cimport is_plain
 from ._pool cimport num_threads, parallel_fn, parallel_for
 from ._rows import pooled_gather
 from ._rows cimport Bad, c_pooled_gather
@@ -274,10 +275,9 @@ def sum_by_row(g, offsets, ids, coefficients, int64_t n_rows, bags=None):
     return summed[double](0, g, offsets, ids, coefficients, n_rows, bags)
 
 
-cdef inline bint is_plain(object array, int ndim, int type_num) noexcept:
+cdef inline bint is_of(object array, int ndim, int type_num) noexcept:
     return (
-        type(array) is np.ndarray
-        and cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>array)
+        is_plain(array)
         and cnp.PyArray_NDIM(<cnp.ndarray>array) == ndim
         and cnp.PyArray_TYPE(<cnp.ndarray>array) == type_num
     )
@@ -366,12 +366,12 @@ def pair_gradients(first, ids, second, others, starts, weights):
     cdef int type_num = cnp.PyArray_TYPE(<cnp.ndarray>first)
     if type_num != cnp.NPY_FLOAT and type_num != cnp.NPY_DOUBLE:
         return None
-    if not (is_plain(first, 2, type_num) and is_plain(second, 2, type_num)):
+    if not (is_of(first, 2, type_num) and is_of(second, 2, type_num)):
         return None
-    if not (is_plain(weights, 1, type_num) and is_plain(starts, 1, cnp.NPY_INT64)):
+    if not (is_of(weights, 1, type_num) and is_of(starts, 1, cnp.NPY_INT64)):
         return None
     for numbers in (ids, others):
-        if not is_plain(numbers, 1, cnp.NPY_INT32) and not is_plain(numbers, 1, cnp.NPY_INT64):
+        if not is_of(numbers, 1, cnp.NPY_INT32) and not is_of(numbers, 1, cnp.NPY_INT64):
             return None
     cdef int64_t n = len(ids), m = len(others), width = first.shape[1], n_unique = 0
     if second.shape[1] != width or starts.shape[0] != n + 1 or weights.shape[0] != m or m == 0:
