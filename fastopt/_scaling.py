@@ -47,8 +47,11 @@ def times(values: Array, factor: float | Array) -> Array:
     return out
 
 
-def times_all(arrays: Sequence[Array], factor: float) -> list[Array]:
-    """Return the products of several arrays and a number, as `times` has them."""
+def times_all(arrays: Sequence[Any], factor: float) -> list[Any]:
+    """Return the products of several arrays and a number, as `times` has them.
+
+    Where kernels take all arrays as they are, an entry may be None, and stays it.
+    """
     listed = list(arrays)
     if not _lists.all_fit(listed):
         return [times(values, factor) for values in listed]

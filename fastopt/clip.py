@@ -448,18 +448,18 @@ def _bounded(values: Array, low: Array, high: Array) -> Array:
 
 def _norm(parts: Sequence[Gradient], merge_repeated: bool) -> float:
     """Return the Euclidean norm of gradients taken as one."""
-    plain: list[Any] = list(parts)
+    if _lists.all_fit(dense := list(parts)):
+        return _norm_of_dense(dense)
+    plain = []
     squares = 0.0
-    if not _lists.all_fit(plain):
-        plain = []
-        for part in parts:
-            values = _kernel_array(_values(part))
-            if merge_repeated and isinstance(part, IndexedSlices) and _repeats(part):
-                if part.dtype in _WHOLE:
-                    squares += part.grouping(part._known_rows()).squares_of_sums(values)
-                    continue
-                values = _kernel_array(part.coalesce().values)  # sums are rounded, then squared
-            plain.append(values)
+    for part in parts:
+        values = _kernel_array(_values(part))
+        if merge_repeated and isinstance(part, IndexedSlices) and _repeats(part):
+            if part.dtype in _WHOLE:
+                squares += part.grouping(part._known_rows()).squares_of_sums(values)
+                continue
+            values = _kernel_array(part.coalesce().values)  # sums are rounded, then squared
+        plain.append(values)
     squares += _lists.sum_of_squares(plain)
     if _TINY_SQUARES < squares < math.inf:
         return math.sqrt(squares)
@@ -468,7 +468,8 @@ def _norm(parts: Sequence[Gradient], merge_repeated: bool) -> float:
     return _extreme_norm([_kernel_array(_values(part)) for part in parts])
 
 
-def _norm_of_dense(entries: list[Array | None]) -> float:
+def _norm_of_dense(entries: list[Any]) -> float:
+    """Return the norm of arrays that kernels take as they are, as one; an entry may be None."""
     squares = _lists.sum_of_squares(entries)
     if _TINY_SQUARES < squares < math.inf:
         return math.sqrt(squares)
@@ -507,7 +508,7 @@ def _norms(values: Array, axes: tuple[int, ...]) -> Array:
 
 def _norm_of_all(entries: Sequence[Any], merge_repeated: bool) -> Any:
     parts = [entry for entry in entries if entry is not None]
-    if _lists.all_fit(parts) or not any(isinstance(part, Differentiable) for part in parts):
+    if not any(isinstance(part, Differentiable) for part in parts):
         return _norm(parts, merge_repeated)
     if merge_repeated:
         parts = [part.coalesce() if _repeats(part) else part for part in parts]
@@ -538,8 +539,7 @@ def _all_scaled(entries: Sequence[Any], factor: Any, merge_repeated: bool) -> li
     """Return the products of the entries and a factor; all of dense ones in one pass."""
     scaled = list(entries)
     if type(factor) is float and _lists.all_fit(scaled):
-        products = iter(times_all([entry for entry in scaled if entry is not None], factor))
-        return [None if entry is None else next(products) for entry in scaled]
+        return times_all(scaled, factor)
     plain: list[int] = []
     for k, entry in enumerate(entries):
         if entry is None:
