@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from fastopt._arrays import shown
+from fastopt._unscaling import scale_loss
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import AggregationMethod, Recording, Tensor, executing_eagerly
 from fastopt.autodiff.tensor import Differentiable
 from fastopt.distribute.strategy import loss_factor
 from fastopt.graph import trainable_variables
-from fastopt.loss_scale import scale_loss
 from fastopt.variable import Variable
 
 GATES = {"GATE_NONE": 0, "GATE_OP": 1, "GATE_GRAPH": 2}

@@ -5,10 +5,7 @@ and slices that are clipped list every index once. TensorFlow clips the stored r
 that its norm of a gradient depends on how often a row happens to be listed;
 ``merge_repeated=False`` gives its numbers.
 
-All norms of a list are taken in one pass over it, and all products made in another. Sums of squares
-are accumulated in float64 and in a fixed order: a norm has the same bits for every number of
-threads, and squares of float32 numbers do not overflow. Where squares of float64 numbers would, the
-norm is computed again from scaled numbers.
+All norms of a list are taken in one pass over it, and all products made in another.
 
 Gradients of bfloat16 are computed, and come back, in float32, which holds them exactly.
 """
@@ -21,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import contiguous, shown
+from fastopt._arrays import shown
 from fastopt._kernels import _lists
+from fastopt._norms import WHOLE, norm_of, norm_of_dense, norms_over, repeats
 from fastopt._scaling import fits_normally, times, times_all
 from fastopt._validate import Real
 from fastopt.autodiff import Differentiable, defvjp, defvjp_argnums, primitive
 from fastopt.conversion import as_gradient
-from fastopt.indexed_slices import IndexedSlices
+from fastopt.indexed_slices import IndexedSlices, values_of, with_values
 from fastopt.step_memory import step_memory
 
 __all__ = [
@@ -40,11 +38,6 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 Gradient = Array | IndexedSlices
-
-# Below this a sum of squares may have lost terms to the subnormal range of float64.
-_TINY_SQUARES = 2.0**-960
-
-_WHOLE = (np.dtype(np.float32), np.dtype(np.float64))  # whose sums are not rounded to 16 bits
 
 
 def clip_by_value(
@@ -97,12 +90,12 @@ def clip_by_value(
         read: Any = np.asarray(t)  # integers stay integers here: nothing is computed
     else:
         read = _read(t, "t")
-    values = _values(read)
+    values = values_of(read)
     low = _bound("clip_value_min", clip_value_min, values.dtype, values.shape)
     high = _bound("clip_value_max", clip_value_max, values.dtype, values.shape)
-    if merge_repeated and _repeats(read):
+    if merge_repeated and repeats(read):
         read = read.coalesce()
-    return _like(read, _bounded(_values(read), low, high))
+    return with_values(read, _bounded(values_of(read), low, high))
 
 
 def clip_by_norm(
@@ -161,12 +154,12 @@ def clip_by_norm(
     if isinstance(t, Differentiable):
         return _recorded_by_norm(_floating(t), limit, _axes(axes, t.ndim))
     read = _read(t, "t")
-    positions = _axes(axes, _values(read).ndim)
+    positions = _axes(axes, values_of(read).ndim)
     if positions is None:
         return _by_norm_of(read, limit, merge_repeated)
-    if merge_repeated and _repeats(read):
+    if merge_repeated and repeats(read):
         read = read.coalesce()
-    return _like(read, _by_norms(_values(read), limit, positions))
+    return with_values(read, _by_norms(values_of(read), limit, positions))
 
 
 def clip_by_average_norm(
@@ -213,7 +206,7 @@ def clip_by_average_norm(
     if isinstance(t, Differentiable):
         return _recorded_by_norm(_floating(t), limit * max(t.size, 1), None)
     read = _read(t, "t")
-    size = _values(read).size
+    size = values_of(read).size
     if merge_repeated and isinstance(read, IndexedSlices) and size:
         size = size // len(read) * read.grouping(read._known_rows()).n_unique
     return _by_norm_of(read, limit * max(size, 1), merge_repeated)
@@ -249,7 +242,7 @@ def global_norm(t_list: Any, name: str | None = None, *, merge_repeated: bool = 
     5.0
     """
     entries, dense = _read_list(t_list)
-    return _norm_of_dense(entries) if dense else _norm_of_all(entries, merge_repeated)
+    return norm_of_dense(entries) if dense else _norm_of_all(entries, merge_repeated)
 
 
 def clip_by_global_norm(
@@ -314,7 +307,7 @@ def clip_by_global_norm(
     if use_norm is not None:
         norm = _given_norm(use_norm)
     elif dense:
-        norm = _norm_of_dense(entries)
+        norm = norm_of_dense(entries)
     else:
         if merge_repeated:
             entries = [_merged_if_many(entry) for entry in entries]
@@ -412,23 +405,6 @@ def _bound(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) 
 # ---------------------------------------------------------------------- plain arrays
 
 
-def _values(gradient: Gradient) -> Array:
-    return gradient.values if isinstance(gradient, IndexedSlices) else gradient
-
-
-def _like(gradient: Gradient, values: Array) -> Gradient:
-    if isinstance(gradient, IndexedSlices):
-        return gradient if values is gradient.values else gradient._with_values(values)
-    return values
-
-
-def _repeats(gradient: Any) -> bool:
-    """Say whether these are slices that list an index more than once."""
-    if not isinstance(gradient, IndexedSlices):
-        return False
-    return gradient.grouping(gradient._known_rows()).n_unique < len(gradient)
-
-
 def _merged_if_many(gradient: Any) -> Any:
     """Return slices merged, if they have so many repeated rows that this saves a second sum."""
     if not isinstance(gradient, IndexedSlices):
@@ -446,79 +422,19 @@ def _bounded(values: Array, low: Array, high: Array) -> Array:
     return np.asarray(np.maximum(np.minimum(values, high), low))
 
 
-def _norm(parts: Sequence[Gradient], merge_repeated: bool) -> float:
-    """Return the Euclidean norm of gradients taken as one."""
-    if _lists.all_fit(dense := list(parts)):
-        return _norm_of_dense(dense)
-    plain = []
-    squares = 0.0
-    for part in parts:
-        values = _kernel_array(_values(part))
-        if merge_repeated and isinstance(part, IndexedSlices) and _repeats(part):
-            if part.dtype in _WHOLE:
-                squares += part.grouping(part._known_rows()).squares_of_sums(values)
-                continue
-            values = _kernel_array(part.coalesce().values)  # sums are rounded, then squared
-        plain.append(values)
-    squares += _lists.sum_of_squares(plain)
-    if _TINY_SQUARES < squares < math.inf:
-        return math.sqrt(squares)
-    if merge_repeated:
-        parts = [part.coalesce() if isinstance(part, IndexedSlices) else part for part in parts]
-    return _extreme_norm([_kernel_array(_values(part)) for part in parts])
-
-
-def _norm_of_dense(entries: list[Any]) -> float:
-    """Return the norm of arrays that kernels take as they are, as one; an entry may be None."""
-    squares = _lists.sum_of_squares(entries)
-    if _TINY_SQUARES < squares < math.inf:
-        return math.sqrt(squares)
-    return _extreme_norm([entry for entry in entries if entry is not None])
-
-
-def _extreme_norm(arrays: list[Array]) -> float:
-    """Return the norm of numbers whose squares float64 may not hold."""
-    tops = _lists.largest(arrays)
-    if any(math.isnan(top) for top in tops):
-        return math.nan
-    top = max(tops, default=0.0)
-    if top == 0.0 or top == math.inf:
-        return top
-    return top * math.sqrt(_lists.sum_of_squares([a.astype(np.float64) / top for a in arrays]))
-
-
-def _kernel_array(values: Array) -> Array:
-    """Return the numbers as kernels take them: of extended precision in float64."""
-    if _lists.fits(values):
-        return values
-    if values.dtype not in (np.float16, np.float32, np.float64):
-        values = values.astype(np.float32 if values.dtype.itemsize < 4 else np.float64)
-    return contiguous(np.asarray(values))
-
-
-def _norms(values: Array, axes: tuple[int, ...]) -> Array:
-    """Return Euclidean norms over `axes`, which are kept with length 1."""
-    wide = values.astype(np.float64)
-    top = np.max(np.abs(wide), axis=axes, keepdims=True, initial=0.0)
-    unit = np.where((top > 0.0) & np.isfinite(top), top, 1.0)
-    np.divide(wide, unit, out=wide)
-    norms: Array = unit * np.sqrt(np.sum(np.square(wide, out=wide), axis=axes, keepdims=True))
-    return norms
-
-
 def _norm_of_all(entries: Sequence[Any], merge_repeated: bool) -> Any:
     parts = [entry for entry in entries if entry is not None]
     if not any(isinstance(part, Differentiable) for part in parts):
-        return _norm(parts, merge_repeated)
+        return norm_of(parts, merge_repeated)
     if merge_repeated:
-        parts = [part.coalesce() if _repeats(part) else part for part in parts]
-    return _recorded_norm(*(_values(part) for part in parts))
+        parts = [part.coalesce() if repeats(part) else part for part in parts]
+    return _recorded_norm(*(values_of(part) for part in parts))
 
 
 def _by_norm_of(gradient: Gradient, limit: float, merge_repeated: bool) -> Gradient:
     """Return a gradient, scaled down if its norm exceeds `limit`; itself if not."""
     merged = _merged_if_many(gradient) if merge_repeated else gradient
-    norm = _norm([merged], merge_repeated)
+    norm = norm_of([merged], merge_repeated)
     if norm <= limit:
         return gradient
     (scaled,) = _all_scaled([merged], limit / norm if norm > limit else math.nan, merge_repeated)
@@ -527,7 +443,7 @@ def _by_norm_of(gradient: Gradient, limit: float, merge_repeated: bool) -> Gradi
 
 def _by_norms(values: Array, limit: float, axes: tuple[int, ...]) -> Array:
     """Return the values, scaled down where a norm over `axes` exceeds `limit`."""
-    norms = _norms(values, axes)
+    norms = norms_over(values, axes)
     over = norms > limit
     if np.all(norms <= limit):
         return values
@@ -548,20 +464,20 @@ def _all_scaled(entries: Sequence[Any], factor: Any, merge_repeated: bool) -> li
             isinstance(factor, Differentiable) and not isinstance(entry, IndexedSlices)
         ):
             scaled[k] = _recorded_times(entry, factor)
-        elif merge_repeated and isinstance(entry, IndexedSlices) and _repeats(entry):
+        elif merge_repeated and isinstance(entry, IndexedSlices) and repeats(entry):
             scaled[k] = _merged_times(entry, float(factor))
         else:
             plain.append(k)
     if plain:
-        values = times_all([_values(entries[k]) for k in plain], float(factor))
+        values = times_all([values_of(entries[k]) for k in plain], float(factor))
         for k, product in zip(plain, values, strict=True):
-            scaled[k] = _like(entries[k], product)
+            scaled[k] = with_values(entries[k], product)
     return scaled
 
 
 def _merged_times(slices: IndexedSlices, factor: float) -> IndexedSlices:
     """Return slices times a number, each index once."""
-    if slices.dtype in _WHOLE and fits_normally(factor, slices.dtype):
+    if slices.dtype in WHOLE and fits_normally(factor, slices.dtype):
         return slices._coalesced_times(factor)
     merged = slices.coalesce()
     return merged._with_values(times(merged.values, factor))
@@ -581,7 +497,7 @@ def _recorded_by_norm(x: Array, limit: float, axes: tuple[int, ...] | None) -> A
 @primitive
 def _recorded_norm(*parts: Array) -> Array:
     # float64 as the plain norm is, so that it does not overflow where the parts do not.
-    return np.asarray(_norm(parts, False))
+    return np.asarray(norm_of(parts, False))
 
 
 @primitive
@@ -591,7 +507,7 @@ def _recorded_times(x: Array, factor: Array) -> Array:
 
 def _pull_by_norm(ans: Array, x: Array, limit: float, axes: tuple[int, ...] | None) -> Any:
     def pull(g: Array) -> Array:
-        norms = _norms(x, tuple(range(x.ndim)) if axes is None else axes)
+        norms = norms_over(x, tuple(range(x.ndim)) if axes is None else axes)
         over = norms > limit
         norms = np.where(over, norms, 1.0)
         direction = x / norms

@@ -481,3 +481,15 @@ def _scalar(value: Any) -> float | int | None:
         number: float | int = value.item()
         return number
     return None
+
+
+def values_of(gradient: Array | IndexedSlices) -> Array:
+    """Return the array of a gradient; of slices, that of their rows."""
+    return gradient.values if isinstance(gradient, IndexedSlices) else gradient
+
+
+def with_values(gradient: Array | IndexedSlices, values: Array) -> Array | IndexedSlices:
+    """Return a gradient of the same kind with other numbers; itself if they are its own."""
+    if isinstance(gradient, IndexedSlices):
+        return gradient if values is gradient.values else gradient._with_values(values)
+    return values

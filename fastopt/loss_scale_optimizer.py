@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fastopt import _pairs
+from fastopt._unscaling import scale_loss, unscale_gradients
 from fastopt.distribute import in_cross_replica_context
-from fastopt.loss_scale import LossScale, apply_if_finite, get, scale_loss, unscale_gradients
+from fastopt.loss_scale import LossScale, apply_if_finite, get
 from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer
 from fastopt.variable import Variable

@@ -6,8 +6,6 @@ An average of the weights often generalises better than the weights at the end o
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,12 +14,11 @@ import numpy as np
 from fastopt._arrays import (
     cast_real,
     compute_dtype,
-    contiguous,
     index_array,
     real_array,
     shown,
 )
-from fastopt._kernels import _lists
+from fastopt._shadows import Moves, Shadow, move
 from fastopt._slots import WeakIdentityMap
 from fastopt._validate import Real
 from fastopt.graph import GraphKeys, get_default_graph
@@ -34,10 +31,6 @@ _Debiasing = tuple[Array, float]  # an average that began at 0, and how much of 
 
 _DECAY = Real(ge=0, le=1)
 _COUNT = Real(ge=0)
-# Logarithms are counted from anew beyond this, so that their differences stay exact to 1e-13.
-_FAR = 1024.0
-# Elements that are worked on at once, so that temporaries stay small and in cache.
-_BLOCK = 1 << 16
 
 
 class ExponentialMovingAverage:
@@ -106,7 +99,7 @@ class ExponentialMovingAverage:
         )
         self._zero_debias = bool(zero_debias)
         self._name = name
-        self._shadows: WeakIdentityMap[Variable, _Shadow] = WeakIdentityMap()
+        self._shadows: WeakIdentityMap[Variable, Shadow] = WeakIdentityMap()
         self._functions: dict[Callable[[], Any], _FunctionAverage] = {}
         # Restored averages of functions that have not been averaged yet, by name.
         self._waiting: dict[str, _Debiasing] = {}
@@ -159,7 +152,7 @@ class ExponentialMovingAverage:
                 raise ValueError(f"rows lists variable {var.name!r}, which is not in var_list")
         decay = self._decay_now()
         values = {id(f): self._evaluated(f) for f in entries if not isinstance(f, Variable)}
-        moves = _Moves(decay)
+        moves = Moves(decay)
         for entry in entries:
             if isinstance(entry, Variable):
                 changed = None
@@ -282,153 +275,18 @@ class ExponentialMovingAverage:
             )
         return value.astype(before.dtype, copy=False)
 
-    def _shadow(self, var: Variable) -> _Shadow:
+    def _shadow(self, var: Variable) -> Shadow:
         shadow = self._shadows.get(var)
         return self._made_shadow(var) if shadow is None else shadow
 
-    def _made_shadow(self, var: Variable) -> _Shadow:
+    def _made_shadow(self, var: Variable) -> Shadow:
         with var.graph.as_default():
             # Of 16 bits in float32: an average moves by less than they can tell apart.
             value = var.numpy().astype(compute_dtype(var.dtype), copy=False)
-            shadow = _Shadow(value, False, f"{var.name}/{self._name}", copy=False)
+            shadow = Shadow(value, False, f"{var.name}/{self._name}", copy=False)
         var.graph.add_to_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, var)
         self._shadows[var] = shadow
         return shadow
-
-
-class _Shadow(Variable):
-    """The average of a variable; rows may have steps to make up for.
-
-    While a row's value stays what it was, the distance of its average shrinks by the decay at each
-    step. So a row needs to know when it was brought up to date (the sum of the logarithms of all
-    decays until then), and the value that it was averaged with.
-    """
-
-    _log: float = 0.0
-    _row_logs: Array | None = None
-    _averaged: Array | None = None
-
-    def follow(self, var: Variable, decay: float, changed: Array | None) -> None:
-        """Move by one step; with `changed`, only these rows at once."""
-        with self._lock:
-            if changed is not None and self._row_logs is None:
-                # Right for the rows that have not changed; the others are due now anyway.
-                self._averaged = var.numpy()
-                self._row_logs = np.full(self.shape[0], self._log)
-            logs, averaged = self._row_logs, self._averaged
-            if logs is None or averaged is None:
-                _move(self._storage, var._read(), decay)
-            else:
-                if changed is None or decay == 0.0:  # which has no logarithm, and forgets all
-                    changed = np.arange(self.shape[0])
-                self._catch_up(changed)
-                self._advance(decay)
-                values = var._read_rows(changed)
-                if self._kernel_fits(averaged):
-                    share = 1.0 - decay
-                    _lists.follow_rows(self._storage, averaged, changed, values, share)
-                else:
-                    rows = self._storage[changed]
-                    _move(rows, values, decay)
-                    self._storage[changed] = rows
-                    averaged[changed] = values
-                logs[changed] = self._log
-            self._version += 1
-
-    def _advance(self, decay: float) -> None:
-        self._log += math.log(decay or 1.0)
-        if self._log < -_FAR and self._row_logs is not None:
-            self._row_logs -= self._log
-            self._log = 0.0
-
-    def _catch_up(self, ids: Array | None) -> None:
-        """Make up for the steps that rows have missed, all of them if no ids are given."""
-        logs, averaged = self._row_logs, self._averaged
-        if logs is None or averaged is None:
-            return
-        # A row that is up to date stays as it is, to the bit.
-        ids = np.flatnonzero(logs != self._log) if ids is None else ids[logs[ids] != self._log]
-        ids = ids.astype(np.int64, copy=False)
-        block = max(_BLOCK // max(math.prod(self.shape[1:]), 1), 1)
-        for start in range(0, ids.size, block):
-            some = ids[start : start + block]
-            factors = np.exp(self._log - logs[some])
-            if self._kernel_fits(averaged):
-                _lists.catch_up_rows(self._storage, averaged, some, factors)
-            else:
-                factors = factors.reshape(-1, *(1,) * (self.ndim - 1))
-                values = averaged[some].astype(np.float64)
-                self._storage[some] = values + (self._storage[some] - values) * factors
-            logs[some] = self._log
-
-    def _kernel_fits(self, averaged: Array) -> bool:
-        # Of a variable of 16 bits the values that were averaged have another dtype.
-        return _lists.fits(self._storage) and averaged.dtype == self.dtype
-
-    def _read(self) -> Array:
-        if self._row_logs is not None:
-            with self._lock:
-                self._catch_up(None)
-                # All rows begin anew, as after a restore: what follows doesn't depend on the past.
-                self._row_logs.fill(0.0)
-                self._log = 0.0
-        return self._storage
-
-    def _read_rows(self, ids: Array) -> Array:
-        if self._row_logs is not None:
-            with self._lock:
-                self._catch_up(np.unique(ids))
-        return super()._read_rows(ids)
-
-    def assign(self, value: Any) -> Variable:
-        """Replace the value, with nothing left to make up for."""
-        with self._lock:
-            self._read()
-            return super().assign(value)
-
-    def restore(self, value: Array) -> None:
-        """Take a value that was saved, of a time when the variable had another value too."""
-        with self._lock:
-            self._row_logs = self._averaged = None
-            self._log = 0.0
-            super().assign(value)
-
-
-class _Moves:
-    """Steps of shadows that are made together: in one pass over all of them and their variables."""
-
-    def __init__(self, decay: float) -> None:
-        self._decay = decay
-        self._pairs: list[tuple[_Shadow, Variable]] = []
-        self._known: set[int] = set()
-
-    def make_way(self, var: Variable, shadow: _Shadow | None) -> None:
-        """Make the steps that must come before one of this variable: others of the same arrays."""
-        if id(var) in self._known or id(shadow) in self._known:
-            self.make()
-
-    def add(self, shadow: _Shadow, var: Variable) -> None:
-        """Add the step of one shadow."""
-        self._pairs.append((shadow, var))
-        self._known.update((id(shadow), id(var)))
-
-    def make(self) -> None:
-        """Make the steps that have been added."""
-        plain: list[tuple[_Shadow, Array]] = []
-        with contextlib.ExitStack() as stack:
-            for shadow, _ in sorted(self._pairs, key=lambda pair: id(pair[0])):
-                stack.enter_context(shadow._lock)
-            for shadow, var in self._pairs:
-                if shadow._row_logs is None and _lists.fits(shadow._storage):
-                    plain.append((shadow, var._read()))
-                else:
-                    shadow.follow(var, self._decay, None)
-            averages = [shadow._storage for shadow, _ in plain]
-            _lists.follow(averages, [value for _, value in plain], 1.0 - self._decay)
-            for shadow, _ in plain:
-                shadow._version += 1
-        self._pairs = []
-        self._known = set()
 
 
 class _FunctionAverage:
@@ -440,7 +298,7 @@ class _FunctionAverage:
         self.weight = 0.0  # how much of the average is not the 0 of the beginning
 
     def follow(self, value: Array, decay: float, zero_debias: bool) -> None:
-        _move(self.biased, value, decay)
+        move(self.biased, value, decay)
         self.weight += (1.0 - self.weight) * (1.0 - decay)
         self._show(zero_debias)
 
@@ -507,13 +365,13 @@ def assign_moving_average(
     with variable._lock:
         if not zero_debias:
             average = variable.numpy()
-            _move(average, new, decay)
+            move(average, new, decay)
             return variable.assign(average)
         state = _BIASED.get(variable)
         if state is None:
             state = _BIASED[variable] = (np.zeros(new.shape, new.dtype), np.zeros(()))
         biased, weight = state
-        _move(biased, new, decay)
+        move(biased, new, decay)
         weight += (1.0 - weight) * (1.0 - decay)
         return variable.assign(_debiased(biased, float(weight)))
 
@@ -547,20 +405,6 @@ def set_debiasing(variable: Variable, state: _Debiasing | None) -> None:
             _BIASED.pop(variable, None)
         else:
             _BIASED[variable] = state[0], np.array(state[1])
-
-
-def _move(average: Array, value: Array, decay: float) -> None:
-    """Move a contiguous average one step, in place; 16-bit numbers are computed in float32."""
-    if _lists.fits(average) and average.dtype != np.float16:
-        _lists.follow([average], [contiguous(value)], 1.0 - decay)
-        return
-    wide = compute_dtype(average.dtype).type
-    share, averages, values = wide(1.0 - decay), average.reshape(-1), value.reshape(-1)
-    for start in range(0, averages.size, _BLOCK):
-        some = averages[start : start + _BLOCK]
-        delta = np.subtract(some, values[start : start + _BLOCK], dtype=wide)
-        delta *= share
-        np.subtract(some, delta, out=some, casting="same_kind")
 
 
 def _debiased(biased: Array, weight: float) -> Array:

@@ -15,19 +15,14 @@ from fastopt._arrays import shown
 from fastopt._batch import Batch, HookBatch, KeptBatch, Outcome
 from fastopt._kernels._recorder import current as current_mode
 from fastopt._slots import Journal, SlotKeeper
+from fastopt._unscaling import unscaled
 from fastopt.autodiff import backward
 from fastopt.distribute.context import context_set_to
 from fastopt.distribute.context import current as current_replica
 from fastopt.distribute.strategy import Strategy
 from fastopt.graph import get_default_graph
 from fastopt.indexed_slices import IndexedSlices
-from fastopt.loss_scale import (
-    FixedLossScale,
-    LossScale,
-    apply_if_finite,
-    from_environment,
-    unscaled,
-)
+from fastopt.loss_scale import FixedLossScale, LossScale, apply_if_finite, from_environment
 from fastopt.loss_scale import get as get_loss_scale
 from fastopt.operation import Operation
 from fastopt.schedules.base import at_step

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastopt import _unscaling as unscaling
 from fastopt import loss_scale as ls
 from fastopt.autodiff import Tensor
 from fastopt.indexed_slices import IndexedSlices
@@ -192,7 +193,7 @@ BIG32 = np.float32(3e38)
     ],
 )
 def test_all_finite(gradients: Any, finite: bool) -> None:
-    assert ls.all_finite(gradients) is finite
+    assert unscaling.all_finite(gradients) is finite
     assert ls.DynamicLossScale().update(gradients) == (None, finite)
 
 
@@ -201,7 +202,7 @@ def test_all_finite(gradients: Any, finite: bool) -> None:
 
 def test_scale_loss() -> None:
     for dtype in (np.float16, np.float32, np.float64):
-        scaled = ls.scale_loss(Tensor(np.array(1.5, dtype)), np.float32(4.0))
+        scaled = unscaling.scale_loss(Tensor(np.array(1.5, dtype)), np.float32(4.0))
         assert scaled.dtype == dtype and float(scaled) == 6.0
     calls = []
 
@@ -209,11 +210,11 @@ def test_scale_loss() -> None:
         calls.append(1)
         return Tensor(2.0)
 
-    wrapped = ls.scale_loss(loss, 8.0)
+    wrapped = unscaling.scale_loss(loss, 8.0)
     assert not calls
     assert float(wrapped()) == 16.0 and len(calls) == 1
     for value in (None, 3.0, "loss"):  # for the optimizer to refuse
-        assert ls.scale_loss(value, 8.0) is value
+        assert unscaling.scale_loss(value, 8.0) is value
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -222,7 +223,7 @@ def test_unscale(dtype: Any, scale: float) -> None:
     dense = np.array([1.0, -0.5, 0.0, 1e4], dtype)
     s = IndexedSlices(np.array([[1.0], [2.0]], dtype), [1, 0], (3, 1))
     kept = dense.copy()
-    got, none, sparse = ls.unscale_gradients([dense, None, s], scale)
+    got, none, sparse = unscaling.unscale_gradients([dense, None, s], scale)
     assert none is None
     assert got.dtype == sparse.dtype == dtype  # type: ignore[union-attr]
     exact = (dense.astype(np.float64) / scale).astype(dtype)
@@ -235,22 +236,24 @@ def test_unscale(dtype: Any, scale: float) -> None:
 
 
 def test_unscale_array_likes() -> None:
-    got, scalar = ls.unscale_gradients([[2.0, 4.0], 3], 2.0)
+    got, scalar = unscaling.unscale_gradients([[2.0, 4.0], 3], 2.0)
     np.testing.assert_array_equal(got, [1.0, 2.0])
     assert scalar == 1.5
     with pytest.raises(TypeError, match="gradient must hold real numbers"):
-        ls.unscale_gradients(["text"], 2.0)
+        unscaling.unscale_gradients(["text"], 2.0)
 
 
 def test_unscale_to_master_weights() -> None:
     """What is too small for 16 bits is there in float32."""
     tiny = np.full(2, 5e-4, np.float16)
-    (narrow,), (wide,) = (ls.unscale_gradients([tiny], 2.0**15, d) for d in (None, np.float32))
+    (narrow,), (wide,) = (
+        unscaling.unscale_gradients([tiny], 2.0**15, d) for d in (None, np.float32)
+    )
     assert not np.any(narrow) and narrow.dtype == np.float16  # type: ignore[union-attr]
     assert wide.dtype == np.float32  # type: ignore[union-attr]
     np.testing.assert_allclose(wide, tiny.astype(np.float64) / 2**15, rtol=1e-7)
     s = IndexedSlices(tiny[:, None], [3, 3])
-    (wide,) = ls.unscale_gradients([s], 2.0**15, np.float32)
+    (wide,) = unscaling.unscale_gradients([s], 2.0**15, np.float32)
     assert isinstance(wide, IndexedSlices) and wide.dtype == np.float32
     np.testing.assert_allclose(wide.values, [[1e-3 / 2**15]], rtol=1e-3)
 
@@ -258,24 +261,26 @@ def test_unscale_to_master_weights() -> None:
 def test_bfloat16() -> None:
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     dense = np.array([1.0, -3.0, 1e38], bfloat16)
-    (narrow,), (wide,) = (ls.unscale_gradients([dense], 4.0, d) for d in (None, np.float32))
+    (narrow,), (wide,) = (unscaling.unscale_gradients([dense], 4.0, d) for d in (None, np.float32))
     assert narrow.dtype == bfloat16 and wide.dtype == np.float32  # type: ignore[union-attr]
     np.testing.assert_array_equal(wide, dense.astype(np.float32) / 4)
     np.testing.assert_array_equal(narrow, (dense.astype(np.float32) / 4).astype(bfloat16))
-    assert ls.all_finite([dense]) and not ls.all_finite([np.array([1.0, np.nan], bfloat16)])
-    assert not ls.all_finite([np.array([-np.inf], bfloat16)])
-    scaled = ls.scale_loss(dense, 2.0)
+    assert unscaling.all_finite([dense]) and not unscaling.all_finite(
+        [np.array([1.0, np.nan], bfloat16)]
+    )
+    assert not unscaling.all_finite([np.array([-np.inf], bfloat16)])
+    scaled = unscaling.scale_loss(dense, 2.0)
     assert scaled.dtype == bfloat16 and float(scaled[1]) == -6.0
 
 
 def test_sum_of_repeated_rows_beyond_float16() -> None:
     """pytorch/pytorch PR#36786 (issue #35810): each value is finite, their sum is not."""
     s = IndexedSlices(np.full((2, 1), 60000, np.float16), [0, 0], (1, 1))
-    (unscaled,) = ls.unscale_gradients([s], 1024.0)
+    (unscaled,) = unscaling.unscale_gradients([s], 1024.0)
     assert isinstance(unscaled, IndexedSlices)
     assert unscaled.dtype == np.float16
     np.testing.assert_array_equal(unscaled.values, [[117.1875]])
-    assert ls.all_finite([unscaled])
+    assert unscaling.all_finite([unscaled])
     # If they reach the wrapper without having been unscaled, the step is skipped.
     v = Variable(np.zeros((1, 1), np.float32), name="v")
     opt = MixedPrecisionLossScaleOptimizer(GradientDescentOptimizer(1.0), "dynamic")
@@ -478,9 +483,9 @@ def test_verdict_of_unscaling_is_that_of_looking(dtype: Any, widen: bool) -> Non
     ]
     for nest in nests:
         for scale in (1.0, 0.5):
-            gradients, finite = ls.unscaled(nest, scale, dtype, widen=widen)
-            assert finite is ls.all_finite(gradients)
-            again = ls.unscale_gradients(nest, scale, dtype, widen=widen)
+            gradients, finite = unscaling.unscaled(nest, scale, dtype, widen=widen)
+            assert finite is unscaling.all_finite(gradients)
+            again = unscaling.unscale_gradients(nest, scale, dtype, widen=widen)
             for one, two in zip(gradients, again, strict=True):
                 assert (one is None) == (two is None)
 
@@ -493,6 +498,7 @@ def test_minimize_looks_at_gradients_once(monkeypatch: pytest.MonkeyPatch) -> No
     w = Variable(np.array([1.0, 2.0], np.float32), name="w")
     opt = GradientDescentOptimizer(0.5, loss_scale=ls.DynamicLossScale(4.0))
     monkeypatch.setattr("fastopt.loss_scale.all_finite", no_second_look)
+    monkeypatch.setattr("fastopt._unscaling.all_finite", no_second_look)
     opt.minimize(lambda: np.sum(w * w))
     np.testing.assert_array_equal(w.numpy(), [0.0, 0.0])
     w.assign([math.inf, 1.0])

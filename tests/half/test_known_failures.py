@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fastopt as fo
+from fastopt._unscaling import unscale_gradients
 from tests.half.support import F16, both
 from tests.optimizer_db import Record, every_record, fresh_graph, state_of
 
@@ -45,7 +46,7 @@ def test_a_sum_of_slices_beyond_float16() -> None:
     scale = fo.FixedLossScale(1024)
     optimizer = fo.MixedPrecisionLossScaleOptimizer(fo.GradientDescentOptimizer(1.0), scale)
     # What the wrapper does with gradients that its own compute_gradients has scaled.
-    unscaled = fo.loss_scale.unscale_gradients([slices], 1024.0)
+    unscaled = unscale_gradients([slices], 1024.0)
     optimizer.apply_gradients([(unscaled[0], table)])
     assert table.numpy()[0, 0] == np.float16(-117.1875)
     for gradient in (slices, slices * 0.5):
