@@ -64,6 +64,7 @@ def minimize(
         with optimizer._state_lock, optimizer._creating(variables) as journal:
             optimizer._create_slots(variables)
             optimizer._prepare()
+            optimizer._require_ready(variables)
         memory.add(optimizer._slots_of(variables))
         try:
             for position, gradient in gradients:

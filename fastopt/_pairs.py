@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fastopt._arrays import compute_dtype, shown
+from fastopt._kernels._counters import can_count
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import Tensor
 from fastopt.constraints import acts_on_rows
@@ -233,6 +234,8 @@ def require_step(global_step: Any) -> None:
         If it is not a `Variable` (a `TypeError`, and an `AttributeError` as in TensorFlow).
     ValueError
         If it is not a writable scalar of a numeric dtype.
+    OverflowError
+        If its dtype has no number for the next step.
     """
     if not isinstance(global_step, Variable):
         raise UnsupportedTypeError(
@@ -249,6 +252,17 @@ def require_step(global_step: Any) -> None:
     if not global_step._storage.flags.writeable:
         raise ValueError(
             f"global_step {global_step.name!r} cannot be advanced: its storage is read-only"
+        )
+    require_room(global_step)
+
+
+def require_room(global_step: Variable) -> None:
+    """Check that a step counter can count one step more."""
+    counter = global_step._storage
+    if not can_count(counter):
+        raise OverflowError(
+            f"global_step {global_step.name!r} cannot count beyond {counter.item()} in"
+            f" {counter.dtype}"
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from fastopt import _loss, _overlapped, _pairs, _replicas
 from fastopt._arrays import shown
 from fastopt._batch import Batch, HookBatch, KeptBatch, Outcome
+from fastopt._kernels._counters import count
 from fastopt._kernels._recorder import current as current_mode
 from fastopt._slots import Journal, SlotKeeper
 from fastopt._unscaling import unscaled
@@ -358,9 +359,11 @@ class Optimizer(SlotKeeper):
         ValueError
             If there are no pairs, no gradients, a shape or dtype doesn't fit, a variable is
             read-only, or two variables share memory; or a hyperparameter is out of its bounds at
-            this step.
+            this step, or not finite in the dtype in which a variable is updated.
         IndexError
             If a row of a sparse gradient is negative or not less than the number of rows.
+        OverflowError
+            If the dtype of `global_step` has no number for the next step.
         NotImplementedError
             If a `Tensor` shall be updated.
         RuntimeError
@@ -509,6 +512,7 @@ class Optimizer(SlotKeeper):
         with self._state_lock, self._creating(variables) as journal:
             self._create_slots(variables)
             self._prepare()
+            self._require_ready(variables)
             return self._batch(good, journal)
 
     def _batch(self, pairs: list[_pairs.Pair], journal: Journal | None = None) -> Batch:
@@ -558,7 +562,9 @@ class Optimizer(SlotKeeper):
 
     def _require_step(self, global_step: Variable) -> None:
         """Check a step counter, unless it is the one that was checked last."""
-        if self._known_step() is not global_step:
+        if self._known_step() is global_step:
+            _pairs.require_room(global_step)
+        else:
             _pairs.require_step(global_step)
             self._known_step = weakref.ref(global_step)
 
@@ -653,20 +659,18 @@ class Optimizer(SlotKeeper):
         """Raise if one of these variables cannot be updated by this rule."""
         self._assert_valid_dtypes(variables)
 
+    def _require_ready(self, variables: Sequence[Variable]) -> None:
+        """Raise if one of these variables cannot be updated with what `_prepare` has read."""
+
 
 _AS_IT_IS = contextlib.nullcontext()
 
 
 def advance(global_step: Variable) -> int | float:
     """Add one to a step counter, in its own dtype, and return what it is then."""
-    counter = global_step._storage
     with global_step._lock:
-        try:  # the quickest way to do this to a 0-d array
-            counter[()] = counter.item() + 1
-        except OverflowError:  # as any array of integers
-            counter += 1
+        step = count(global_step._storage)
         global_step._version += 1
-        step: int | float = counter.item()
         return step
 
 

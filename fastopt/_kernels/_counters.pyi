@@ -1,6 +1,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 class Versioned:
     _version: int
 
@@ -21,6 +23,8 @@ class StepRecord:
         step: int | float | None = None,
     ) -> None: ...
 
+def can_count(counter: np.ndarray) -> bool: ...
+def count(counter: np.ndarray) -> int | float: ...
 def raise_versions(pairs: Sequence[tuple[Any, Any]]) -> None: ...
 
 class Powers:

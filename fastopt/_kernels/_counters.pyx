@@ -8,7 +8,9 @@ All of it happens under the interpreter's lock, so that each step counts whateve
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t
+from libc.stdint cimport INT64_MAX, int64_t
+
+import numpy as np
 
 cimport cython
 cimport numpy as cnp
@@ -45,6 +47,70 @@ def raise_versions(list pairs not None):
         if not PyTuple_CheckExact(<object>pair) or PyTuple_GET_SIZE(<object>pair) != 2:
             raise TypeError(f"entry {k} is no pair")
         (<Versioned?><object>PyTuple_GET_ITEM(<object>pair, 1))._version += 1
+
+
+cdef inline bint is_int64(cnp.ndarray counter) noexcept:
+    return (
+        cnp.PyArray_ISSIGNED(counter)
+        and cnp.PyArray_ISINTEGER(counter)
+        and cnp.PyArray_ITEMSIZE(counter) == 8
+    )
+
+
+cdef object next_of(cnp.ndarray counter):
+    """Return what a counter is after one more step; None if its dtype can't tell that from now."""
+    cdef int64_t now
+    if is_int64(counter):
+        now = (<int64_t*>cnp.PyArray_DATA(counter))[0]
+        return None if now == INT64_MAX else now + 1
+    with np.errstate(over="ignore"):
+        after = np.add(counter, 1, dtype=counter.dtype)
+    # Integers would begin anew from below, floats stop where the next number is more than 1 away.
+    return after.item() if after > counter else None
+
+
+def can_count(cnp.ndarray counter not None):
+    """Whether a counter has room for one more step.
+
+    Parameters
+    ----------
+    counter : ndarray
+        Of no dimension, aligned, of native byte order, of integers or floats.
+
+    Returns
+    -------
+    bool
+    """
+    if is_int64(counter):  # as nearly every one
+        return (<int64_t*>cnp.PyArray_DATA(counter))[0] != INT64_MAX
+    return next_of(counter) is not None
+
+
+def count(cnp.ndarray counter not None):
+    """Add one to a counter, and return what it is then.
+
+    Parameters
+    ----------
+    counter : ndarray
+        As `can_count` takes it, and writable.
+
+    Returns
+    -------
+    int or float
+
+    Raises
+    ------
+    OverflowError
+        If it has no room for that; nothing was changed then.
+    """
+    after = next_of(counter)
+    if after is None:
+        raise OverflowError(f"{counter.item()} is the last number that {counter.dtype} counts")
+    if is_int64(counter):
+        (<int64_t*>cnp.PyArray_DATA(counter))[0] = after
+    else:
+        counter[()] = after
+    return after
 
 
 @cython.auto_pickle(False)

@@ -12,6 +12,7 @@ from cpython.object cimport PyObject
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.math cimport isfinite
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
@@ -92,6 +93,7 @@ cdef class Plan(Parts):
     cdef double* rates          # what part of each variable's weights decays in this step
     cdef bint decays            # whether one of them is not 0
     cdef bint waits             # the rule changes rows without a gradient
+    cdef bint any_float32       # one of the variables at least is updated in float32
     cdef State state
     cdef unsigned long owner
 
@@ -107,6 +109,7 @@ cdef class Plan(Parts):
         if not self.scalars32 or not self.scalars64 or not self.rates:
             raise MemoryError(f"no memory for a plan of {n} variables")
         self.waits = RULES[rule].untouched is not None
+        self.any_float32 = any([self.parts[k].table.type == 0 for k in range(n)])
         self.constants = [None] * n
         self.tables.reserve(n)
 
@@ -335,7 +338,7 @@ cdef class Plan(Parts):
             raise RuntimeError("the plan is in use by another thread")
         self.unbind()
 
-    cdef int read_scalars(self, Py_ssize_t k, object scalars) except -1:
+    cdef int read_scalars(self, Py_ssize_t k, object scalars, bint in_float32) except -1:
         cdef Py_ssize_t i, at = k * FASTOPT_MAX_SCALARS
         cdef double x
         if len(scalars) != self.rule.n_scalars:
@@ -347,6 +350,12 @@ cdef class Plan(Parts):
             x = scalars[i]
             self.scalars64[at + i] = x
             self.scalars32[at + i] = <float>x
+            if not isfinite(self.scalars32[at + i] if in_float32 else x):
+                name = self.rule.name.decode()
+                raise OverflowError(
+                    f"scalar {RULES[name].scalars[i]!r} of rule {name!r} is {x}, which is not"
+                    f" finite in {'float32' if in_float32 else 'float64'}"
+                )
         return 0
 
     cdef int read_rates(self, object rates) except -1:
@@ -363,6 +372,8 @@ cdef class Plan(Parts):
                 continue
             self.decays = True
             part = &self.parts[k]
+            if not isfinite(<float>rate if part.table.type == 0 else rate):
+                raise OverflowError(f"rate {rate} of decay of array {k} is not finite in its type")
             if (
                 part.sparse and not part.has_ledger
                 and not part.table.every_row and not part.table.decay_listed
@@ -389,6 +400,9 @@ cdef class Plan(Parts):
             If nothing is bound, or another thread has bound.
         ValueError
             If the number of scalars is not the rule's, or rows decay that have no ledger.
+        OverflowError
+            If a scalar, or a rate, is not finite in the type in which a variable is updated;
+            nothing was changed then.
         MemoryError
             If there is no memory to sort the look-ups; nothing was changed then.
         """
@@ -400,10 +414,10 @@ cdef class Plan(Parts):
             if len(scalars) != self.n_parts:
                 raise ValueError(f"{len(scalars)} tuples of scalars for {self.n_parts} variables")
             for k in range(self.n_parts):
-                self.read_scalars(k, scalars[k])
+                self.read_scalars(k, scalars[k], self.parts[k].table.type == 0)
             self.scalar_stride = FASTOPT_MAX_SCALARS
         else:
-            self.read_scalars(0, scalars)
+            self.read_scalars(0, scalars, self.any_float32)
             self.scalar_stride = 0
         self.read_rates(decay)
         for k in range(self.n_parts):

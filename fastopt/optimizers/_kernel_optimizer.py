@@ -41,6 +41,7 @@ from fastopt.operation import Operation
 from fastopt.optimizer import Optimizer, advance
 from fastopt.optimizers._decay import WEIGHT_DECAY, Decay, Own
 from fastopt.optimizers._plans import PlanBatch, Plans, RepeatedBatch, rounds
+from fastopt.optimizers._range import require_finite
 from fastopt.optimizers._rounding import key_of_call, key_of_variable
 from fastopt.schedules.base import at_step
 from fastopt.variable import Variable
@@ -376,10 +377,15 @@ class KernelOptimizer(Optimizer):
                         if not self._is_uniform:
                             own = self._own_scalars(values, global_step, batch.graph)
                             self._sweep(batch, pairs, values, scalars, own)
-                        elif batch.decay is None:
-                            plan.run(scalars)
                         else:
-                            plan.run(scalars, batch.decay.rate(values))
+                            try:
+                                if batch.decay is None:
+                                    plan.run(scalars)
+                                else:
+                                    plan.run(scalars, batch.decay.rate(values))
+                            except OverflowError:
+                                self._require_finite([var for _, var in pairs], values, scalars, {})
+                                raise
                         raise_versions(pairs)
                         if self._counts_calls or not self._is_uniform:
                             self._count_call(values, batch.graph)
@@ -431,12 +437,16 @@ class KernelOptimizer(Optimizer):
         # A step that began before somebody asked for decay has none.
         rate = 0.0 if batch.decay is None else batch.decay.rate(values)
         key = self._rounding_key(batch.graph)
-        if not own:
-            batch.plan.run(scalars, rate, key)
-            return
-        each = [own.get(id(var), (scalars, rate)) for _, var in pairs]
-        rates = 0.0 if batch.decay is None else [of_var for _, of_var in each]
-        batch.plan.run([of_var for of_var, _ in each], rates, key)
+        try:
+            if not own:
+                batch.plan.run(scalars, rate, key)
+                return
+            each = [own.get(id(var), (scalars, rate)) for _, var in pairs]
+            rates = 0.0 if batch.decay is None else [of_var for _, of_var in each]
+            batch.plan.run([of_var for of_var, _ in each], rates, key)
+        except OverflowError:
+            self._require_finite([var for _, var in pairs], values, scalars, own)
+            raise
 
     def _bind(self, pairs: list[Any]) -> PlanBatch | None:
         first = pairs[0]
@@ -579,6 +589,33 @@ class KernelOptimizer(Optimizer):
                 if isinstance(slot.initial, str):
                     self._require_initial(slot, slot.initial, var)
 
+    def _require_ready(self, variables: Sequence[Variable]) -> None:
+        call = self._call
+        self._require_finite(variables, call.values, call.scalars, call.own)
+
+    def _require_finite(
+        self,
+        variables: Sequence[Variable],
+        values: Mapping[str, Any],
+        scalars: Scalars,
+        own: Own,
+    ) -> None:
+        """Check that the dtype of each variable holds what its step is made with.
+
+        Plans check that too, at every step, but can't say which hyperparameter it came from.
+        """
+        decay = self._decays
+        rate = 0.0 if decay is None or not values else decay.rate(values)
+        names = (*RULES[self._rule_name].scalars, "rate of decay")
+        for var in variables:
+            numbers, rate_of_var = own.get(id(var), (scalars, rate))
+            require_finite(
+                type(self).__name__,
+                var,
+                {**values, **self._own.get(var, {})},
+                dict(zip(names, (*numbers, rate_of_var), strict=False)),
+            )
+
     def _require_initial(self, slot: Slot, hyperparameter: str, var: Variable) -> None:
         """Check that an initial value is within its bounds in the variable's dtype too."""
         constraint = self._constraints[hyperparameter]
@@ -589,8 +626,8 @@ class KernelOptimizer(Optimizer):
             rounded = dtype.type(value)
         if not constraint.holds(float(rounded)):
             raise ValueError(
-                f"{type(self).__name__}: {hyperparameter} {value!r} is {rounded!r} in {dtype},"
-                f" the dtype of variable {var.name!r}, but must be {constraint}"
+                f"{type(self).__name__}: {hyperparameter} {value!r} is {float(rounded)!r} in"
+                f" {dtype}, in which variable {var.name!r} is updated, but must be {constraint}"
             )
 
 

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fastopt._kernels._counters import Powers, StepRecord, Versioned, raise_versions
+from fastopt._kernels._counters import (
+    Powers,
+    StepRecord,
+    Versioned,
+    can_count,
+    count,
+    raise_versions,
+)
 
 
 class Thing(Versioned):
@@ -29,6 +36,25 @@ def test_versions_of_what_has_none(entry: Any) -> None:
     with pytest.raises(TypeError):
         raise_versions([(None, one), entry])
     assert one._version == 1
+
+
+@pytest.mark.parametrize("code", "bBhHiIlLqQfdg")
+def test_counters_count(code: str) -> None:
+    counter = np.array(41, code)
+    assert can_count(counter)
+    after = count(counter)
+    assert after == counter == 42
+    assert type(after) is type(counter.item())
+
+
+def test_a_counter_ends_where_the_next_number_is_another() -> None:
+    for last in (np.array(127, np.int8), np.array(2**63 - 1), np.array(2.0**53), np.array(np.nan)):
+        before = last.tobytes()
+        assert not can_count(last)
+        with pytest.raises(OverflowError, match=f"is the last number that {last.dtype} counts"):
+            count(last)
+        assert last.tobytes() == before
+    assert can_count(np.array(-(2**63)))
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4])

@@ -315,6 +315,32 @@ def test_wrong_scalars_change_nothing() -> None:
     np.testing.assert_array_equal(w, 0)
 
 
+def test_scalars_that_are_not_finite_in_the_type_of_an_array_change_nothing() -> None:
+    w, wide = np.ones(3, F32), np.ones(3)
+    plan, key = plan_of(w)
+    wide_plan, wide_key = plan_of(wide)
+    keys = [Key(), Key()]
+    both = Plan("gradient_descent", keys, [wide, w], [(), ()], Slices)
+    assert plan.bind([(np.ones(3, F32), key)])
+    assert wide_plan.bind([(np.ones(3), wide_key)])
+    assert both.bind([(np.ones(3), keys[0]), (np.ones(3, F32), keys[1])])
+    text = "scalar 'lr' of rule 'gradient_descent' is 1e\\+39, .* in float32"
+    for beyond in (plan, both):
+        with pytest.raises(OverflowError, match=text):
+            beyond.run((1e39,))
+        with pytest.raises(OverflowError, match="rate 1e\\+39 of decay of array"):
+            beyond.run((1.0,), 1e39)
+    with pytest.raises(OverflowError, match=text):
+        both.run([(1.0,), (1e39,)])
+    with pytest.raises(OverflowError, match="is inf, .* in float64"):
+        wide_plan.run((float("inf"),))
+    np.testing.assert_array_equal(w, 1)
+    np.testing.assert_array_equal(wide, 1)
+    both.run([(1e39,), (1.0,)])
+    np.testing.assert_array_equal(wide, 1 - 1e39)
+    np.testing.assert_array_equal(w, 0)
+
+
 def test_running_again_with_the_same_gradients() -> None:
     """Sorted look-ups stay usable, and so does the count of rows between two runs."""
     for n in (10, 5000):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fastopt as fo
+from fastopt._kernels.rules import RULES
 from fastopt._validate import Real
 from tests.optimizer_db import (
     BY_ID,
@@ -247,6 +248,117 @@ def test_an_initial_value_beyond_the_dtype_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"1e\+60 is .*inf.* in float32"):
             optimizer.apply_gradients([(np.zeros(3), var)])
+
+
+# What is not finite in float32, also times 0.1. Of a rate that only divides the inverse is 0.
+BEYOND = [
+    pytest.param(record, name, id=f"{record.id}-{name}")
+    for record in BY_ID.values()
+    for name, constraint in record.cls._constraints.items()
+    if isinstance(constraint, Real) and not constraint.fixed and constraint.holds(1e60)
+    if not (name == "learning_rate" and "inv_lr" in RULES[record.make()._rule_name].scalars)
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("first", [True, False], ids=["first step", "later step"])
+@pytest.mark.parametrize(("record", "name"), BEYOND)
+def test_a_number_beyond_float32_changes_nothing(
+    record: Record, name: str, first: bool, dtype: str
+) -> None:
+    now = [0.5]
+    var = fo.Variable(np.ones(3, np.dtype(dtype)), name="var")
+    wide = fo.Variable(np.ones(3), name="wide")
+    step = fo.Variable(np.int64(0), trainable=False)
+    optimizer = record.make(**{name: lambda: now[0]})
+    pairs = [(np.ones(3), wide), (np.ones(3, np.float32), var)]
+    if not first:
+        optimizer.apply_gradients(pairs, global_step=step)
+    before = state_of(optimizer, wide, var, step)
+    now[0] = 1e60
+    text = rf"^{record.cls.__name__}: {name} 1e\+60 is not finite in float32, .*'var'"
+    with pytest.raises(ValueError, match=text):
+        optimizer.apply_gradients(pairs, global_step=step)
+    assert state_of(optimizer, wide, var, step) == before
+    optimizer.apply_gradients(pairs[:1], global_step=step)  # in float64 it is a number
+    assert int(step) == 2 - first
+
+
+def narrow() -> fo.Variable:
+    return fo.Variable(np.ones(3, np.float32), name="narrow")
+
+
+@pytest.mark.parametrize("kind", ["number", "callable"])
+def test_a_setting_of_one_variable_beyond_float32_changes_nothing(kind: str) -> None:
+    value: Any = 1e60 if kind == "number" else lambda: 1e60
+    var, other = narrow(), fo.Variable(np.ones(3, np.float32), name="other")
+    optimizer = fo.MomentumOptimizer(0.5, 0.9)
+    for _ in range(2):  # the first step, and a later one
+        optimizer.configure(var, learning_rate=value)
+        before = state_of(optimizer, var, other)
+        with pytest.raises(ValueError, match=r"learning_rate .*not finite in float32, .*'narrow'"):
+            optimizer.apply_gradients([(np.ones(3), other), (np.ones(3), var)])
+        assert state_of(optimizer, var, other) == before
+        optimizer.apply_gradients([(np.ones(3), other)])  # not a matter of this call
+        optimizer.configure(var, learning_rate=0.5)
+        optimizer.apply_gradients([(np.ones(3), other), (np.ones(3), var)])
+
+
+def test_what_is_made_of_numbers_may_be_beyond_float32_too() -> None:
+    var = narrow()
+    text = r"FtrlOptimizer: inv_lr 1e\+40, made of .*learning_rate 1e-40, .*'narrow'"
+    with pytest.raises(ValueError, match=text):
+        fo.FtrlOptimizer(1e-40).apply_gradients([(np.ones(3), var)])
+    with pytest.raises(ValueError, match="inv_lr inf, .*not finite in float64"):
+        fo.FtrlOptimizer(5e-324).apply_gradients([(np.ones(3), fo.Variable(np.ones(3)))])
+    assert (var.numpy() == 1).all()
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first step", "later step"])
+def test_a_decay_beyond_float32_changes_nothing(first: bool) -> None:
+    now = [0.0]
+    var = narrow()
+    optimizer = fo.decouple(fo.MomentumOptimizer(0.5, 0.9), lambda: now[0])
+    if not first:
+        optimizer.apply_gradients([(np.ones(3), var)])
+    before = state_of(optimizer, var)
+    now[0] = 1e60
+    with pytest.raises(ValueError, match=r"weight_decay 1e\+60 is not finite .*'narrow'"):
+        optimizer.apply_gradients([(np.ones(3), var)])
+    assert state_of(optimizer, var) == before
+
+
+def test_hooks_of_others_are_not_called_with_a_number_beyond_float32() -> None:
+    class Heard(fo.MomentumOptimizer):
+        def _apply_dense(self, grad: Any, var: Any) -> Any:
+            return super()._apply_dense(grad, var)
+
+    now = [0.5]
+    var, wide = narrow(), fo.Variable(np.ones(3), name="wide")
+    optimizer = Heard(lambda: now[0], 0.9)
+    for _ in range(2):
+        before = state_of(optimizer, var, wide)
+        now[0] = 1e60
+        with pytest.raises(ValueError, match="'narrow'"):
+            optimizer.apply_gradients([(np.ones(3), wide), (np.ones(3), var)])
+        assert state_of(optimizer, var, wide) == before
+        now[0] = 0.5
+        optimizer.apply_gradients([(np.ones(3), wide), (np.ones(3), var)])
+
+
+def test_without_gates_nothing_is_updated_by_a_number_beyond_float32() -> None:
+    now = [0.5]
+    var, wide = narrow(), fo.Variable(np.ones(3), name="wide")
+    optimizer = fo.MomentumOptimizer(lambda: now[0], 0.9)
+    loss = lambda: np.sum(var * wide)  # noqa: E731
+    for _ in range(2):
+        before = state_of(optimizer, var, wide)
+        now[0] = 1e60
+        with pytest.raises(ValueError, match="'narrow'"):
+            optimizer.minimize(loss, gate_gradients=optimizer.GATE_NONE)
+        assert state_of(optimizer, var, wide) == before
+        now[0] = 0.5
+        optimizer.minimize(loss, gate_gradients=optimizer.GATE_NONE)
 
 
 def test_signatures_are_tensorflows() -> None:
