@@ -25,6 +25,10 @@ class WorkerDied(Exception):
     """The worker ended, or didn't answer in time."""
 
 
+class WorkFailed(Exception):
+    """The library raised; its worker goes on."""
+
+
 def environment(key: str, threads: int, checkout: bool, base: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a worker."""
     env = {name: value for name, value in base.items() if name not in UNSET}
@@ -35,10 +39,6 @@ def environment(key: str, threads: int, checkout: bool, base: Mapping[str, str])
     if checkout:
         env["BENCH_CHECKOUT"] = "1"
     return env | dict(PEERS[key].environment(threads))
-
-
-class WorkFailed(Exception):
-    """The library raised; its worker goes on."""
 
 
 class WorkerProcess:

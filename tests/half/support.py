@@ -24,9 +24,15 @@ def every(half: Any) -> Array:
     return np.arange(1 << 16, dtype=np.uint16).view(half)
 
 
+def widened(numbers: Array) -> Array:
+    """Return what NumPy makes of 16-bit floats in float32."""
+    with np.errstate(invalid="ignore"):  # some processors report the NaN that signal
+        return numbers.astype(np.float32)
+
+
 def float32_near(half: Any) -> Array:
     """Return the float32 that are of this dtype or halfway between two, and their neighbours."""
-    exact = every(half).astype(np.float32).view(np.uint32).astype(np.int64)
+    exact = widened(every(half)).view(np.uint32).astype(np.int64)
     halfway = (exact[:-1] + exact[1:]) // 2
     near = np.concatenate([a + d for a in (exact, halfway) for d in range(-2, 3)])
     random = np.random.default_rng(0).integers(0, 1 << 32, size=200_000)

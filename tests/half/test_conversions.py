@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fastopt._kernels import _half
-from tests.half.support import BF16, F16, bits, both, every, float32_near
+from tests.half.support import BF16, F16, bits, both, every, float32_near, widened
 from tests.kernels.support import threads
 
 
@@ -17,7 +17,7 @@ def test_every_number_is_widened(half: Any) -> None:
     numbers = every(half)
     wide = _half.widen(numbers)
     nan = np.isnan(wide)
-    expected = numbers.astype(np.float32)
+    expected = widened(numbers)
     assert wide.dtype == np.float32
     assert (nan == np.isnan(expected)).all()
     assert (wide.view(np.uint32) == expected.view(np.uint32))[~nan].all()
