@@ -188,6 +188,20 @@ def index_array(value: Any, name: str) -> np.ndarray[Any, Any]:
     return np.require(array, target, ["C", "A"])
 
 
+def dtype_of(value: Any, name: str) -> np.dtype[Any]:
+    """Return what stands for a dtype as one.
+
+    Raises
+    ------
+    TypeError
+        If it stands for none.
+    """
+    try:
+        return np.dtype(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a dtype, got {shown(value)} ({error})") from error
+
+
 def shape_tuple(
     value: Sequence[SupportsIndex] | np.ndarray[Any, Any], name: str
 ) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from fastopt._arrays import cast_real, shown
+from fastopt._arrays import cast_real, dtype_of, shown
 from fastopt._sums import Collected, DenseSum, SlicesSum, SumState, sum_of
 from fastopt.conversion import as_gradient
 from fastopt.indexed_slices import IndexedSlices
@@ -46,7 +46,7 @@ class Accumulator:
             raise ValueError(
                 f"{owner}: reduction_type must be 'MEAN' or 'SUM', got {reduction_type!r}"
             )
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self._dtype: np.dtype[Any] = dtype_of(dtype, f"{owner}: dtype")
         if self._dtype not in (np.float16, np.float32, np.float64):
             raise TypeError(f"{owner}: dtype must be a floating dtype, got {self._dtype}")
         self._declared = None if shape is None else _declared(owner, shape)
@@ -536,11 +536,15 @@ class SparseConditionalAccumulator(Accumulator):
 
 def _integer(name: str, value: Any) -> int:
     """Read an integer from a number, a variable or an array of one."""
+    number = value
     if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        try:
+            number = value.item()
+        except (ValueError, RuntimeError):  # more numbers than one, or none at hand
+            number = None
+    if isinstance(number, bool) or not isinstance(number, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {shown(value)}")
-    return int(value)
+    return int(number)
 
 
 def _declared(owner: str, shape: Sequence[int | None]) -> tuple[int | None, ...]:

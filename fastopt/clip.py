@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import shown
+from fastopt._arrays import plain_array, shown
 from fastopt._kernels import _lists
 from fastopt._norms import WHOLE, norm_of, norm_of_dense, norms_over, repeats
 from fastopt._scaling import fits_normally, times, times_all
@@ -337,7 +337,7 @@ def _number(owner: str, name: str, value: Any) -> float:
 def _given_norm(use_norm: Any) -> Any:
     if isinstance(use_norm, Differentiable) and use_norm.size == 1:
         return use_norm
-    norm = np.asarray(use_norm)
+    norm = plain_array(use_norm, "clip_by_global_norm: use_norm")
     if norm.size != 1 or norm.dtype.kind not in "iuf":
         raise TypeError(f"clip_by_global_norm: use_norm must be a number, got {shown(use_norm)}")
     return float(norm.item())
@@ -379,13 +379,18 @@ def _read_list(t_list: Any) -> tuple[list[Any], bool]:
 def _axes(axes: int | Sequence[int] | None, ndim: int) -> tuple[int, ...] | None:
     if axes is None:
         return None
-    positions: tuple[int, ...] = np.lib.array_utils.normalize_axis_tuple(axes, ndim, "axes")
+    try:
+        positions: tuple[int, ...] = np.lib.array_utils.normalize_axis_tuple(axes, ndim, "axes")
+    except (TypeError, OverflowError) as error:
+        raise TypeError(
+            f"axes must be an axis, a sequence of axes or None, got {shown(axes)}"
+        ) from error
     return positions
 
 
 def _bound(name: str, value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     """Return a limit in the dtype of what it limits, if it broadcasts into its shape."""
-    bound = np.asarray(value._read() if isinstance(value, Differentiable) else value)
+    bound = plain_array(value._read() if isinstance(value, Differentiable) else value, name)
     if bound.dtype.kind not in "iuf" or (bound.dtype.kind == "f" and dtype.kind in "iu"):
         raise TypeError(f"{name} must be of dtype {dtype} as t is, got {shown(value)}")
     try:

@@ -132,8 +132,8 @@ class ExponentialMovingAverage:
         Raises
         ------
         TypeError
-            If an entry is neither a variable of floating numbers nor a callable. Nothing has
-            changed then.
+            If `var_list` is no iterable, or an entry neither a variable of floating numbers nor a
+            callable. Nothing has changed then.
         ValueError
             If the decay is out of its range at this step, `rows` lists a variable that is not in
             `var_list`, or a function's value has another shape than before.
@@ -143,6 +143,10 @@ class ExponentialMovingAverage:
         graph = get_default_graph()
         if var_list is None:
             var_list = graph.get_collection(GraphKeys.TRAINABLE_VARIABLES)
+        elif isinstance(var_list, Variable) or not isinstance(var_list, Iterable):
+            raise TypeError(
+                f"var_list must be an iterable of variables and callables, got {shown(var_list)}"
+            )
         entries = list(var_list)
         for position, entry in enumerate(entries):
             self._check(entry, position)

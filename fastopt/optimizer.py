@@ -57,6 +57,8 @@ class Optimizer(SlotKeeper):
     ------
     ValueError
         If `name` is empty or ``None``, or `loss_scale` is no loss scale.
+    TypeError
+        If `use_locking` is no bool, or `name` no string.
 
     Notes
     -----
@@ -112,6 +114,8 @@ class Optimizer(SlotKeeper):
             raise ValueError("Must specify the optimizer name: it may not be empty or None")
         if not isinstance(name, str):
             raise TypeError(f"name must be a string, got {shown(name)}")
+        if not isinstance(use_locking, bool | np.bool_):  # a name in its place, say
+            raise TypeError(f"use_locking must be True or False, got {shown(use_locking)}")
         self._name = name
         self._use_locking = bool(use_locking)
         self._loss_scale = self._make_loss_scale(loss_scale)

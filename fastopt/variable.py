@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastopt import _storage
-from fastopt._arrays import cast_real, compute_dtype, shown
+from fastopt._arrays import cast_real, compute_dtype, dtype_of, shown
 from fastopt._kernels._counters import Versioned
 from fastopt._kernels._deferred import Ledger
 from fastopt._kernels._rows import gather, scatter_add
@@ -61,8 +61,8 @@ class Variable(Versioned, Differentiable):
     ------
     TypeError
         If the value is no array of real numbers or booleans, is sparse (variables are dense;
-        gradients may be sparse), is not cast to `dtype`, or `name`, `trainable`, `constraint` are
-        not what they should be.
+        gradients may be sparse), is not cast to `dtype`, or `name`, `trainable`, `dtype`, `copy`,
+        `constraint` are not what they should be.
     ValueError
         If ``copy=False`` and the memory cannot be shared: it is read-only, not C-contiguous, not
         aligned, of swapped byte order or of another dtype, or there is no memory (lists, numbers).
@@ -104,12 +104,16 @@ class Variable(Versioned, Differentiable):
     ) -> None:
         if not isinstance(trainable, (bool, np.bool_)):
             raise TypeError(f"trainable must be True or False, got {shown(trainable)}")
+        if not isinstance(copy, (bool, np.bool_)):
+            raise TypeError(f"copy must be True or False, got {shown(copy)}")
         if constraint is not None and not callable(constraint):
             raise TypeError(f"constraint must be callable or None, got {shown(constraint)}")
         what = "initial_value" if name is None else f"initial_value of variable {name!r}"
         if callable(initial_value) and not hasattr(initial_value, "__array__"):
             initial_value = initial_value()
-        target = None if dtype is None else _storage.checked_dtype(np.dtype(dtype), "dtype")
+        target = (
+            None if dtype is None else _storage.checked_dtype(dtype_of(dtype, "dtype"), "dtype")
+        )
         storage = (_storage.owned if copy else _storage.shared)(initial_value, target, what)
         graph = get_default_graph()
         self._storage = storage

@@ -466,3 +466,20 @@ def test_accumulation_arguments() -> None:
             GradientAccumulation(sgd, bad)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="transform must be callable"):
         GradientAccumulation(sgd, 2, transform=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [np.zeros(2, int), np.array([]), Variable(np.zeros((2, 2)))])
+def test_several_numbers_are_no_integer(bad: Any) -> None:
+    accumulator = ConditionalAccumulator(np.float32, (2,))
+    with pytest.raises(TypeError, match="local_step must be an integer, got .*"):
+        accumulator.apply_grad(np.ones(2), bad)
+    with pytest.raises(TypeError, match="num_required must be an integer, got .*"):
+        accumulator.take_grad(bad)
+    with pytest.raises(TypeError, match="shape must be a sequence of integers or None, got .*"):
+        ConditionalAccumulator(np.float32, [bad, 2])
+
+
+@pytest.mark.parametrize("bad", ["spam", 3, [1], np.ones(2)])
+def test_what_is_no_dtype_is_named(bad: Any) -> None:
+    with pytest.raises(TypeError, match="ConditionalAccumulator: dtype must be a dtype, got "):
+        ConditionalAccumulator(bad)

@@ -441,3 +441,26 @@ def test_derivative_at_zero() -> None:
     assert got.dtype == np.float32
     (got,) = gradients(global_norm([t]), t)
     np.testing.assert_array_equal(got, np.zeros(3))
+
+
+class Elsewhere:
+    """An array on another device: it cannot be read."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError("can't convert device type tensor to numpy")
+
+
+@pytest.mark.parametrize("axes", ["01", 1.5, [0.0], [2**70], object(), np.ma.masked])
+def test_what_is_no_axis_is_named(axes: Any) -> None:
+    with pytest.raises(TypeError, match="^axes must be an axis, a sequence of axes or None, got "):
+        clip_by_norm(np.ones((2, 2)), 1.0, axes=axes)
+
+
+@pytest.mark.parametrize("bad", [np.ma.masked, Elsewhere()])
+def test_limits_that_cannot_be_read_are_named(bad: Any) -> None:
+    with pytest.raises(TypeError, match="^clip_value_min "):
+        clip_by_value(np.ones(2), bad, 1.0)
+    with pytest.raises(TypeError, match="^clip_value_max "):
+        clip_by_value(np.ones(2), 0.0, bad)
+    with pytest.raises(TypeError, match="^clip_by_global_norm: use_norm "):
+        clip_by_global_norm([np.ones(2)], 1.0, use_norm=bad)

@@ -422,3 +422,9 @@ def test_a_variable_twice_and_a_shadow_are_averaged_in_order() -> None:
     average.apply([shadow, var])  # the other way round: 5 -> 3.5 towards the 2, and 2 -> 1
     assert average.average(shadow).numpy() == [3.5]
     assert shadow.numpy() == [1.0]
+
+
+@pytest.mark.parametrize("bad", [1.5, object(), Variable(np.ones((2, 2)))])
+def test_a_list_of_variables_is_wanted(bad: Any) -> None:
+    with pytest.raises(TypeError, match="var_list must be an iterable of variables and callables"):
+        ExponentialMovingAverage(0.5).apply(bad)

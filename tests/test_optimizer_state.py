@@ -391,3 +391,10 @@ def test_steps_that_follow_from_a_restored_state_are_the_same() -> None:
     before = state_of(one, a)
     assert continued(one, a) == continued(two, b)
     assert state_of(one, a) != before
+
+
+@pytest.mark.parametrize("bad", ["Descent", None, 1, np.ones(2)])
+def test_locking_is_a_flag(bad: Any) -> None:
+    """A name in the second place of the arguments would switch locking on without a word."""
+    with pytest.raises(TypeError, match="use_locking must be True or False, got "):
+        fo.GradientDescentOptimizer(0.1, bad)

@@ -287,3 +287,16 @@ class TestObject:
         assert (a.trainable, b.trainable) == (True, False)
         assert trainable_variables() == [a]
         assert len(graph.get_collection(GraphKeys.GLOBAL_VARIABLES)) == 2
+
+
+@pytest.mark.parametrize("bad", [None, 1, "always"])
+def test_copy_is_a_flag(bad: Any) -> None:
+    """NumPy's ``copy=None`` shares memory where it can; here nobody shall have to guess."""
+    with pytest.raises(TypeError, match="copy must be True or False, got "):
+        Variable(np.ones(2), copy=bad)
+
+
+@pytest.mark.parametrize("bad", ["spam", 3])
+def test_what_is_no_dtype_is_named(bad: Any) -> None:
+    with pytest.raises(TypeError, match="dtype must be a dtype, got "):
+        Variable(np.ones(2), dtype=bad)

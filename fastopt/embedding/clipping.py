@@ -28,6 +28,8 @@ def checked_max_norm(max_norm: float | None) -> float | None:
         value = float(max_norm)
     except (TypeError, ValueError) as error:
         raise TypeError(f"max_norm must be None or a number, got {shown(max_norm)}") from error
+    except OverflowError:  # larger than any norm
+        return None
     if not value >= 0:
         raise ValueError(f"max_norm must be None or at least 0, got {max_norm!r}")
     return value

@@ -342,3 +342,9 @@ def test_row_times_width_beyond_32_bits(tmp_path):
     x = Variable(table, copy=False)
     out = embedding_lookup(x, np.array([n_rows - 1, 0], np.int32))
     np.testing.assert_array_equal(np.asarray(out), [np.arange(32), np.zeros(32)])
+
+
+def test_a_norm_beyond_every_float_limits_nothing() -> None:
+    table = Variable(np.full((2, 2), 1e30, np.float32))
+    rows = embedding_lookup(table, [1, 0], max_norm=10**400)
+    np.testing.assert_array_equal(rows, table.numpy())
