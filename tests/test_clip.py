@@ -464,3 +464,16 @@ def test_limits_that_cannot_be_read_are_named(bad: Any) -> None:
         clip_by_value(np.ones(2), 0.0, bad)
     with pytest.raises(TypeError, match="^clip_by_global_norm: use_norm "):
         clip_by_global_norm([np.ones(2)], 1.0, use_norm=bad)
+
+
+def test_a_norm_that_is_given_leaves_rows_as_they_are_stored() -> None:
+    slices = IndexedSlices(np.ones((2, 1)), [0, 0])
+    (clipped,), norm = clip_by_global_norm([slices], 1.0, use_norm=4.0)
+    assert norm == 4.0
+    np.testing.assert_array_equal(clipped.indices, [0, 0])
+    np.testing.assert_array_equal(clipped.values, [[0.25], [0.25]])
+
+
+@pytest.mark.parametrize("limits", [(math.nan, 1.0), (0.0, math.nan)])
+def test_a_limit_that_is_no_number_makes_none(limits: tuple[float, float]) -> None:
+    assert np.isnan(clip_by_value(np.ones(3), *limits)).all()

@@ -398,3 +398,21 @@ def test_locking_is_a_flag(bad: Any) -> None:
     """A name in the second place of the arguments would switch locking on without a word."""
     with pytest.raises(TypeError, match="use_locking must be True or False, got "):
         fo.GradientDescentOptimizer(0.1, bad)
+
+
+def test_a_map_that_holds_itself_is_copied_once() -> None:
+    key = fo.Variable(1.0)
+    known: WeakIdentityMap[Any, Any] = WeakIdentityMap()
+    known[key] = [known]
+    copied = copy.deepcopy(known)
+    assert copied[key][0] is copied is not known
+
+
+def test_a_step_counter_is_not_kept_after_its_call() -> None:
+    v, step = fo.Variable(np.ones(2)), fo.Variable(np.int64(0), trainable=False)
+    optimizer = fo.AdamOptimizer()
+    optimizer.apply_gradients([(np.ones(2), v)], global_step=step)
+    gone = weakref.ref(step)
+    del step
+    gc.collect()
+    assert gone() is None

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import fastopt as fo
 from fastopt import schedules
 from fastopt._validate import Flag
+from fastopt.schedules.base import power
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "schedules.npz")
 CASES: dict[str, dict[str, Any]] = json.loads(str(GOLDEN["meta"]))["cases"]
@@ -479,3 +480,8 @@ def test_documentation_shows_every_schedule() -> None:
     for name in plots["FIGURES"]:
         assert (plots["IMAGES"] / f"schedules_{name}.svg").is_file()
         assert f"images/schedules_{name}.svg" in text
+
+
+def test_a_power_that_has_no_bound_is_infinite() -> None:
+    assert power(0.0, -1.0) == power(10.0, 400.0) == math.inf
+    assert power(10.0, -400.0) == 0.0
