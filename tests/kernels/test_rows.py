@@ -168,13 +168,21 @@ def test_ids_out_of_range(integer: Any, bad: int, n: int) -> None:
     np.testing.assert_array_equal(table, 1)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("offsets", [[0, 3], [0, 2, 1, 2], [-1, 2], [2**60, 2]])
-def test_offsets_out_of_range(offsets: list[int]) -> None:
+def test_offsets_out_of_range(offsets: list[int], dtype: Any) -> None:
     out = np.empty((len(offsets) - 1, 2), np.float32)
     with pytest.raises(ValueError, match="offsets of bag"):
-        pooled_gather(
-            np.ones((4, 2), np.float32), np.array([0, 1]), np.array(offsets), None, None, out
-        )
+        pooled_gather(np.ones((4, 2), dtype), np.array([0, 1]), np.array(offsets), None, None, out)
+
+
+@INTEGERS
+@pytest.mark.parametrize("bad", [4, -1])
+def test_ids_out_of_range_of_16_bits(integer: Any, bad: int) -> None:
+    """Bags of these go a way of their own."""
+    ids, out = np.array([0, 3, bad, 3, bad], integer), np.empty((2, 2), np.float32)
+    with pytest.raises(IndexError, match=f"index {bad} at position 2 is out of range for 4 rows"):
+        pooled_gather(np.ones((4, 2), np.float16), ids, np.array([0, 2, 5]), None, None, out)
 
 
 def test_what_does_not_fit_is_refused() -> None:
