@@ -35,8 +35,8 @@ static inline float exp_of_negative(float t) {
   return sum * low.number * high.number;
 }
 
-/* loss = max(x, 0) - x z + log(1 + exp(-|x|)), slope = sigmoid(x) - z, where that is wanted; returns
-   whether all losses are finite. */
+/* loss = max(x, 0) - x z + log(1 + exp(-|x|)), slope = sigmoid(x) - z, where that is wanted;
+   returns whether all losses are finite. */
 static int sigmoid_cross_entropy_f32(const float* z, const float* x, float* loss, float* slope,
                                      ptrdiff_t n) {
   uint32_t strange = 0;

@@ -2,17 +2,18 @@
 //
 // A rule such as Adam changes every row in every step, also those without a gradient, and so does
 // the decay of weights before a step of any rule. What that is is known beforehand: slots shrink by
-// constant factors, the weight moves by a series (_expansion.py) and shrinks too. So it is not done in the step: a row remembers the step at which it was last up
-// to date, and what it has missed is made up for in one go when it is next updated or read.
+// constant factors, the weight moves by a series (_expansion.py) and shrinks too. So it is not done
+// in the step: a row remembers the step at which it was last up to date, and what it has missed is
+// made up for in one go when it is next updated or read.
 //
 // The clock counts the steps since all rows were up to date at once. For each of its steps there is
-// an entry: the moments of what comes after that step, and the product of the factors on the weight.
-// A step adds to the entries of the last `window` steps; older ones are complete. A row that has
-// missed more than a window makes up for it window by window.
+// an entry: the moments of what comes after that step, and the product of the factors on the
+// weight. A step adds to the entries of the last `window` steps; older ones are complete. A row
+// that has missed more than a window makes up for it window by window.
 //
-// Locks: steps and everything else that writes hold the mutex, look-ups hold it shared; but they take
-// it whole and write, if it is free and many of their rows wait: the step that follows finds these up
-// to date. Nobody waits for the mutex, or needs it, with the interpreter's lock.
+// Locks: steps and everything else that writes hold the mutex, look-ups hold it shared; but they
+// take it whole and write, if it is free and many of their rows wait: the step that follows finds
+// these up to date. Nobody waits for the mutex, or needs it, with the interpreter's lock.
 #pragma once
 
 #include <algorithm>
@@ -108,7 +109,9 @@ struct Decay {
     }
     return true;  // all else is the rule's, and a table has one rule
   }
-  double lr(const double* scalars) const noexcept { return lr_scalar < 0 ? 0.0 : scalars[lr_scalar]; }
+  double lr(const double* scalars) const noexcept {
+    return lr_scalar < 0 ? 0.0 : scalars[lr_scalar];
+  }
 };
 
 // Several tables, and plans, may hold the same.
@@ -120,7 +123,7 @@ class Deferred {
   static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
   static constexpr std::int64_t kTask = 1 << 14;   // elements of a task
   static constexpr std::int64_t kBlock = 512;      // elements of a buffer
-  static constexpr std::int64_t kMostEntries = 1 << 16;
+  static constexpr std::int64_t kMostEntries = 1 << 16;  // steps, of small tables
 
   // The mutex. In a child that was forked while a thread of the parent held it, it is a new one.
   void lock() noexcept {
@@ -152,7 +155,8 @@ class Deferred {
         row_size_(width * item_size_),
         at_once_(at_once),
         functions_(functions),
-        // Then all rows are made up for at once, and entries take no more memory: little work a step.
+        // After so many steps all rows are made up for at once, so that entries take no more
+        // memory. That is the work of 16 rows for each of these steps.
         limit_(static_cast<std::int32_t>(std::min<std::int64_t>(
             std::max<std::int64_t>(kMostEntries, n_rows / 16), 1 << 29))) {
     std::copy_n(slots, n_slots, slots_);
@@ -181,7 +185,9 @@ class Deferred {
   // part of all weights that decays in this step; that of the rows it touches is the caller's.
   bool begin(const DecayPtr& decay, double rate, parallel_fn parallel, int threads) noexcept {
     const std::int32_t t = clock();
-    if (t != 0 && (t >= limit_ || rate >= 1 || !decay->same(*decay_))) settle_all(parallel, threads);
+    if (t != 0 && (t >= limit_ || rate >= 1 || !decay->same(*decay_))) {
+      settle_all(parallel, threads);
+    }
     if (!pending()) {
       if (decay_ == nullptr || decay_->stride != decay->stride) capacity_ = 0;
       decay_ = decay;
@@ -206,12 +212,13 @@ class Deferred {
     last_[row] = mark_;
   }
 
-  // The same, but where the walk's own loop can make up for it nothing is done yet: true, and what has
-  // been missed as row_walk has it.
+  // The same, but where the walk's own loop can make up for it nothing is done yet: true, and what
+  // has been missed as row_walk has it.
   bool touch_late(std::int64_t row, void* w, void* const* slots, double* numbers) noexcept {
     const Decay& d = *decay_;
     const std::int32_t t0 = last_[row], missed = clock() - t0;
-    if (missed <= 0 || missed > d.window || d.reach < 1 || d.n_moments > 4 || d.of_over == nullptr) {
+    if (missed <= 0 || missed > d.window || d.reach < 1 || d.n_moments > 4 ||
+        d.of_over == nullptr) {
       touch(row, w, nullptr, slots);
       return false;
     }
@@ -259,7 +266,8 @@ class Deferred {
   }
 
   // Makes up for some rows; numbers that are not rows are skipped.
-  void settle_rows(const void* ids, bool wide, std::int64_t n, parallel_fn parallel, int threads) noexcept {
+  void settle_rows(const void* ids, bool wide, std::int64_t n, parallel_fn parallel,
+                   int threads) noexcept {
     if (pending()) for_ids(settle_ids, ids, wide, n, nullptr, parallel, threads);
   }
 
@@ -289,7 +297,7 @@ class Deferred {
   }
 
  private:
-  static constexpr std::int64_t kProbes = 256;
+  static constexpr std::int64_t kProbes = 256;  // rows that tell for all of a look-up
   static constexpr std::int32_t kBusy = -1;  // in `last`: somebody is bringing the row up to date
 
   static std::int64_t id_at(const void* ids, bool wide, std::int64_t k) noexcept {
@@ -325,8 +333,8 @@ class Deferred {
     }
   };
 
-  bool for_ids(task_fn task, const void* ids, bool wide, std::int64_t n, char* out, parallel_fn parallel,
-               int threads) noexcept {
+  bool for_ids(task_fn task, const void* ids, bool wide, std::int64_t n, char* out,
+               parallel_fn parallel, int threads) noexcept {
     Ids context{this, ids, wide, n, 0, row_size_ <= 64 ? 32 : row_size_ <= 256 ? 16 : 8, out};
     context.chunk = std::max<std::int64_t>(64, kTask / std::max<std::int64_t>(1, width_));
     parallel(task, &context, (n + context.chunk - 1) / context.chunk,
@@ -428,7 +436,9 @@ class Deferred {
   // All lines of a row, which may begin within one.
   void prefetch(const char* p) const noexcept {
     const char* const end = p + std::min<std::int64_t>(row_size_, 1024);
-    for (p -= reinterpret_cast<std::uintptr_t>(p) % 64; p < end; p += 64) __builtin_prefetch(p, 0, 2);
+    for (p -= reinterpret_cast<std::uintptr_t>(p) % 64; p < end; p += 64) {
+      __builtin_prefetch(p, 0, 2);
+    }
   }
 
   void copy_stored(std::int64_t row, char* out) const noexcept {
@@ -470,8 +480,8 @@ class Deferred {
     return half_ == nullptr ? nullptr : half_ + row * width_ * 2;
   }
 
-  // Brings n elements that were up to date at step t0 to the clock. Without `shrinks` slots are left
-  // as they are: then there is no more than a window to make up for.
+  // Brings n elements that were up to date at step t0 to the clock. Without `shrinks` slots are
+  // left as they are: then there is no more than a window to make up for.
   void bring(std::int32_t t0, void* w, void* const* slots, std::int64_t n,
              bool shrinks) const noexcept {
     const Decay& d = *decay_;
@@ -522,8 +532,8 @@ class Deferred {
 #endif
   }
 
-  // Threads that held the mutex, or rows, don't exist in a child. What they were doing is half done, as
-  // it is with arrays that no ledger looks after.
+  // Threads that held the mutex, or rows, don't exist in a child. What they were doing is half
+  // done, as it is with arrays that no ledger looks after.
   void after_fork() noexcept {
 #if defined(__unix__) || defined(__APPLE__)
     const pid_t here = getpid();

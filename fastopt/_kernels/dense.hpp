@@ -42,9 +42,9 @@ struct StepScalars {
 
 class DenseUpdate {
  public:
-  static constexpr std::int64_t kChunk = 1 << 14;      // elements of a task
-  static constexpr std::int64_t kAlone = 1 << 16;      // elements below which the caller works alone
-  static constexpr std::int64_t kBlock = 1 << 11;      // elements of weights at work in the first cache
+  static constexpr std::int64_t kChunk = 1 << 14;  // elements of a task
+  static constexpr std::int64_t kAlone = 1 << 16;  // elements below which the caller works alone
+  static constexpr std::int64_t kBlock = 1 << 11;  // weights at work in the first cache
 
   // Segments that a variable of n elements may need: those of whole rows may be half a chunk.
   static std::int64_t segments_of(std::int64_t n) noexcept { return 2 + 2 * (n / kChunk); }

@@ -17,7 +17,9 @@ struct SquaresOfGroups {
   int type;
   const run_table* functions;
 
-  const char* row(std::int64_t k) const noexcept { return values + positions[k] * width * item_size; }
+  const char* row(std::int64_t k) const noexcept {
+    return values + positions[k] * width * item_size;
+  }
 
   double group(std::int64_t s) const noexcept {
     alignas(64) char sum[kSquaresBlock * sizeof(double)];

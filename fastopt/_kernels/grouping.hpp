@@ -7,8 +7,8 @@
 // arrival. The result depends neither on the number of threads nor on the borders of buckets.
 //
 // One thread by itself needs no parts to hand out: look-ups that are not too many for the cache it
-// sorts by all digits of the row, from the last to the first, counted when they were loaded. Buckets
-// are then made of the first digit.
+// sorts by all digits of the row, from the last to the first, counted when they were loaded.
+// Buckets are then made of the first digit.
 //
 // An item packs row and position into 8 bytes; tables of more than 2**32 rows, and more than 2**32
 // look-ups, take 16.
@@ -162,8 +162,8 @@ class Grouper {
     return true;
   }
 
-  // The same in parts, unless it is partitioned(). The n_chunks() tasks of scatter_task come between
-  // the last two; what reserve_partition() found no memory for can be tried again.
+  // The same in parts, unless it is partitioned(). The n_chunks() tasks of scatter_task come
+  // between the last two; what reserve_partition() found no memory for can be tried again.
   bool partitioned() const noexcept { return partitioned_; }
   bool reserve_partition() noexcept {
     const std::size_t item = wide_ ? sizeof(Item<std::uint64_t>) : sizeof(Item<std::uint32_t>);

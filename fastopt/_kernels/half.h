@@ -2,8 +2,8 @@
 
    float16 and bfloat16 are stored, never computed: they are widened to float32 and rounded back to
    nearest, ties to even. Everything is integer arithmetic but one addition, and has the results of
-   the processors' own conversions, bit for bit: NaN comes out quiet, its payload cut off. No float32
-   subnormal is made or read on the way, which would be slow. */
+   the processors' own conversions, bit for bit: NaN comes out quiet, its payload cut off. No
+   float32 subnormal is made or read on the way, which would be slow. */
 #pragma once
 
 #include <math.h>
@@ -72,8 +72,8 @@ static inline uint16_t narrow_bf16(float x) {
 }
 
 /* Stochastic rounding: to one of the two neighbours, with a probability that makes the expectation
-   the number itself. The random bits depend on a key and the number of the element alone, so neither
-   on threads nor on the width of a vector. This is the finaliser of MurmurHash3. */
+   the number itself. The random bits depend on a key and the number of the element alone, so
+   neither on threads nor on the width of a vector. This is the finaliser of MurmurHash3. */
 static inline uint32_t random_bits(uint32_t key, uint32_t element) {
   uint32_t x = element * 0x9e3779b1u + key;
   x = (x ^ (x >> 16)) * 0x85ebca6bu;

@@ -24,8 +24,8 @@ FASTOPT_INLINE int64_t id_at(const void* ids, int wide, int64_t k) {
   return wide ? *((const volatile int64_t*)ids + k) : *((const volatile int32_t*)ids + k);
 }
 
-/* The cache lines of a row; of a long one the first ones, the processor guesses the rest. Where rows
-   don't begin at a cache line (`ragged`) they end in one more. */
+/* The cache lines of a row; of a long one the first ones, the processor guesses the rest. Where
+   rows don't begin at a cache line (`ragged`) they end in one more. */
 #define prefetch_lines(row, size, ragged, locality)                                       \
   do {                                                                                    \
     for (int64_t at_ = 0; at_ < (size) && at_ < 1024; at_ += 64) {                        \
@@ -106,7 +106,8 @@ FASTOPT_INLINE int64_t gather_fours(const gather_job* g, int64_t lo, int64_t hi,
   int* const out = (int*)g->out;
   /* As numbers without a sign: what is negative is too large. */
   const int64_t most = (int64_t)1 << 31;
-  const __m512i narrow_end = _mm512_set1_epi32((int)(uint32_t)(g->n_rows < most ? g->n_rows : most));
+  const __m512i narrow_end =
+      _mm512_set1_epi32((int)(uint32_t)(g->n_rows < most ? g->n_rows : most));
   const __m512i wide_end = _mm512_set1_epi64(g->n_rows);
   int64_t bad = INT64_MAX, k = lo;
   for (; k + 16 <= hi; k += 16) {

@@ -26,7 +26,9 @@ struct Layer {
         task_rows(std::clamp<std::int64_t>(kLayerTask / std::max<std::int64_t>(1, columns), 1,
                                            kLayerRows)),
         n_tasks((rows + task_rows - 1) / task_rows) {}
-  std::int64_t rows_of(std::ptrdiff_t t) const { return std::min(task_rows, n_rows - t * task_rows); }
+  std::int64_t rows_of(std::ptrdiff_t t) const {
+    return std::min(task_rows, n_rows - t * task_rows);
+  }
   int threads(int wanted) const { return n_rows * width <= kLayerAlone ? 1 : wanted; }
 };
 
@@ -38,7 +40,7 @@ inline T positive_part(T x) {
 
 template <class T>
 inline void add_bias_rows(T* out, const T* bias, bool relu, std::int64_t n,
-                                  std::int64_t width) {
+                          std::int64_t width) {
   if (bias == nullptr) {
     if (relu)
       for (std::int64_t i = 0; i < n * width; ++i) out[i] = positive_part(out[i]);
@@ -54,7 +56,7 @@ inline void add_bias_rows(T* out, const T* bias, bool relu, std::int64_t n,
 
 template <class T>
 inline void choose(const T* __restrict g, const T* __restrict y, T* __restrict out,
-                           std::int64_t n) {
+                   std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     const T value = g[i];  // read in any case, so that the choice needs no branch
     out[i] = y[i] > 0 ? value : T(0);
@@ -64,7 +66,7 @@ inline void choose(const T* __restrict g, const T* __restrict y, T* __restrict o
 // Four rows are added to each other before they are added to the sums, which stay in memory.
 template <class T>
 inline void add_rows(const T* __restrict g, T* __restrict sums, std::int64_t n,
-                             std::int64_t width) {
+                     std::int64_t width) {
   for (; n >= 4; n -= 4, g += 4 * width)
     for (std::int64_t j = 0; j < width; ++j)
       sums[j] += (g[j] + g[width + j]) + (g[2 * width + j] + g[3 * width + j]);
@@ -75,7 +77,7 @@ inline void add_rows(const T* __restrict g, T* __restrict sums, std::int64_t n,
 // out = g where y > 0, else 0; without y nothing is written. sums = sum of these rows.
 template <class T>
 inline void mask_rows(const T* g, const T* y, T* out, T* sums, std::int64_t n,
-                              std::int64_t width) {
+                      std::int64_t width) {
   if (sums == nullptr) return choose(g, y, out, n * width);
   for (std::int64_t j = 0; j < width; ++j) sums[j] = 0;
   if (y == nullptr) return add_rows(g, sums, n, width);

@@ -11,8 +11,8 @@
 
 namespace fastopt {
 
-// Must neither throw nor fork, nor wait for a task of its region that may not have begun. It may call
-// parallel_for: the nested call does all its tasks itself.
+// Must neither throw nor fork, nor wait for a task of its region that may not have begun. It may
+// call parallel_for: the nested call does all its tasks itself.
 using task_fn = void (*)(void* context, std::ptrdiff_t task);
 
 constexpr int kMaxThreads = 1024;

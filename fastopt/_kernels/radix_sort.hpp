@@ -25,8 +25,8 @@ inline int bit_width(std::uint64_t x) noexcept {
 template <class Word>
 constexpr int kLongestDigit = sizeof(Word) == 4 ? 11 : 8;
 
-// One digit of the rows after the other, from the last to the first, stably. The digits of all passes
-// are counted, and summed up, in one go: their number is known when compiled.
+// One digit of the rows after the other, from the last to the first, stably. The digits of all
+// passes are counted, and summed up, in one go: their number is known when compiled.
 template <int kPasses, class Word>
 void sort_by_digits(Item<Word>* items, Item<Word>* spare, std::int64_t n, Word origin,
                     int digit) noexcept {

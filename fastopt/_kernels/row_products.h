@@ -22,8 +22,8 @@ FASTOPT_INLINE void FASTOPT_NAME(products)(const uint32_t* numbers, const FASTOP
   for (; k < n; ++k) out[k] = coefficients[k] * values[numbers[k]];
 }
 
-/* out[b] = sum of coefficients[k] * values[numbers[k]] over k in offsets[b]:offsets[b + 1], in order,
-   for bags [lo, hi). All products of a block come first: they have no order, sums have. */
+/* out[b] = sum of coefficients[k] * values[numbers[k]] over k in offsets[b]:offsets[b + 1], in
+   order, for bags [lo, hi). All products of a block come first: they have no order, sums have. */
 static void FASTOPT_NAME(sum_products)(const uint32_t* numbers, const int64_t* offsets,
                                        const void* coefficients, const void* values, void* out,
                                        ptrdiff_t lo, ptrdiff_t hi) {

@@ -1,7 +1,7 @@
 // The different rows of many look-ups, ascending, and each look-up's number among them.
 //
-// Passes are shared among threads by look-ups or by rows; where there are many look-ups every thread
-// marks rows in bits of its own, which are then joined.
+// Passes are shared among threads by look-ups or by rows; where there are many look-ups every
+// thread marks rows in bits of its own, which are then joined.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,8 @@ class RowSet {
         parts_(n_parts(n, threads)), functions_(functions) {}
 
   // Finds the rows: `bits` are n_parts x n_words, `counts` 2 n_words, `rows`, as wide as the
-  // look-ups, n, and `numbers` n. Returns how many rows there are, or -1 - k if look-up k is no row.
+  // look-ups, n, and `numbers` n. Returns how many rows there are, or -1 - k if look-up k is no
+  // row.
   std::int64_t find(std::uint64_t* bits, row_count* counts, void* rows, std::uint32_t* numbers,
                     parallel_fn parallel) noexcept {
     bits_ = bits;

@@ -1,10 +1,10 @@
 // The sparse driver: one table, the look-ups of one gradient, any rule. Its work is cut into tasks,
 // which a sweep (sweep.hpp) runs together with those of other tables.
 //
-// It knows no rule: the walk over a bucket of look-ups is called by pointer, since it is compiled with
-// the rule in it (walk.h). Row numbers come from a Grouper, which has checked them. The summed
-// gradient of a row lives in a buffer in the first cache right before the rule reads it, and nowhere
-// else.
+// It knows no rule: the walk over a bucket of look-ups is called by pointer, since it is compiled
+// with the rule in it (walk.h). Row numbers come from a Grouper, which has checked them. The summed
+// gradient of a row lives in a buffer in the first cache right before the rule reads it, and
+// nowhere else.
 #pragma once
 
 #include "deferred.hpp"
@@ -62,8 +62,8 @@ class SparseUpdate {
   // Each row comes from elsewhere in memory: that takes long, however short it is.
   bool lists_many() const noexcept { return as_listed_ && grouper_->size() >= 2 * kListed; }
 
-  // `rate` is the part of a row's weights that decays before the rule. Then come n_tasks() tasks, in
-  // any order, on any threads; but those of one bucket of look-ups that are shared, one by one.
+  // `rate` is the part of a row's weights that decays before the rule. Then come n_tasks() tasks,
+  // in any order, on any threads; but those of one bucket of look-ups that are shared, one by one.
   void begin_run(const Table& table, const void* values, const void* scalars, double rate,
                  const run_table* functions) noexcept {
     table_ = &table;
@@ -201,7 +201,8 @@ class SparseUpdate {
     u.narrow_(u.half_at(offset), u.table_->w + offset, u.table_->width);
   }
 
-  // Returns how many rows there were, or, of rules that take duplicates one after the other, look-ups.
+  // Returns how many rows there were, or, of rules that take duplicates one after the other,
+  // look-ups.
   std::int64_t walk_rows(const Item<std::uint32_t>* items, std::int64_t n) const noexcept {
     static_assert(sizeof(Item<std::uint32_t>) == sizeof(look_up));
     if (table_->width == 0 || table_->has_copies() ||
@@ -276,7 +277,8 @@ class SparseUpdate {
     }
   }
 
-  // Elements [column, column + width) of a row's gradient, which are summed up where there are more.
+  // Elements [column, column + width) of a row's gradient, which are summed up where there are
+  // more.
   template <class Word>
   const void* gradient(const Item<Word>* items, std::int64_t n, void* sum, std::int64_t column,
                        std::int64_t width) const noexcept {

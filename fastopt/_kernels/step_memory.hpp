@@ -99,7 +99,8 @@ class StepMemory {
   }
   static std::size_t class_size(int c) noexcept {
     const int log = kFirstLog + c / 4;
-    return (std::size_t{1} << log) + static_cast<std::size_t>(c % 4) * (std::size_t{1} << (log - 2));
+    return (std::size_t{1} << log) +
+           static_cast<std::size_t>(c % 4) * (std::size_t{1} << (log - 2));
   }
 
   // An eighth of the machine's memory: what is kept is memory that the step before has used, too.

@@ -163,7 +163,8 @@ class SparseSweep {
     for (const Part* p = &part; p != nullptr; p = p->next) p->update->run_task(t);
   }
 
-  // Look-ups of tables that are a chunk each, from which on threads share what is no more than a copy.
+  // Look-ups of tables that are a chunk each, from which on threads share what is no more than a
+  // copy.
   static constexpr std::int64_t kMany = 8 * Grouper::kChunkItems;
 
   // One loop over the tasks of all tables, table by table.

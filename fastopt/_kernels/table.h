@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #include "walk.h"
-#include <stdint.h>
 
 #define FASTOPT_TABLE_CAPSULE "fastopt._kernels.run_table"
 #define FASTOPT_N_TYPES 2 /* 0: float32, 1: float64 */
@@ -86,8 +85,9 @@ typedef struct {
   int wide, ragged;
 } bag_job;
 
-/* The same of rows of 8 bits: `width` codes, then a float32 scale and a float32 bias. Without offsets
-   out[k] = row[ids[k]]; with `stream` that is written around the caches, as gather_job has it. */
+/* The same of rows of 8 bits: `width` codes, then a float32 scale and a float32 bias. Without
+   offsets out[k] = row[ids[k]]; with `stream` that is written around the caches, as gather_job has
+   it. */
 typedef struct {
   const void* rows;
   int64_t n_rows, width;
@@ -107,7 +107,8 @@ typedef struct {
   int64_t id, bag;
 } bag_errors;
 
-/* Of 32 rows of a table, those that look-ups name, and how many of the rows before them are named. */
+/* Of 32 rows of a table, those that look-ups name, and how many of the rows before them are
+   named. */
 typedef struct {
   uint32_t before, bits;
 } row_count;

@@ -33,8 +33,9 @@ struct Table {
     }
   }
 
-  // Returns n weights from `element` on for a rule to work on: they themselves, or the master, which
-  // takes over what it doesn't round to, or a copy in float32. The part `rate` of them is gone.
+  // Returns n weights from `element` on for a rule to work on: they themselves, or the master,
+  // which takes over what it doesn't round to, or a copy in float32. The part `rate` of them is
+  // gone.
   void* open(const run_table* functions, std::int64_t element, std::int64_t n, double rate,
              float* copy) const noexcept {
     void* weights = copy;

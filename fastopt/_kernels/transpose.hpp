@@ -1,8 +1,9 @@
 // Bags the other way round: for each row that is looked up, the bags that it is in.
 //
-// A map with a number for each row of the table tells rows that were seen; so nothing is sorted, and
-// rows come out by first appearance. Maps live on between calls, and each is given out to one caller at
-// a time. Nobody clears them: what is smaller than the caller's first number was left by others.
+// A map with a number for each row of the table tells rows that were seen; so nothing is sorted,
+// and rows come out by first appearance. Maps live on between calls, and each is given out to one
+// caller at a time. Nobody clears them: what is smaller than the caller's first number was left by
+// others.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,8 +24,8 @@ class alignas(64) RowMap {
  public:
   static constexpr std::int64_t kMostRows = std::int64_t{1} << 24;  // 64 MiB
 
-  // A map for this many rows and look-ups, in which all is smaller than `base`; or null: too many, no
-  // memory, or somebody else has it.
+  // A map for this many rows and look-ups, in which all is smaller than `base`; or null: too many,
+  // no memory, or somebody else has it.
   std::uint32_t* take(std::int64_t n_rows, std::int64_t n, std::uint32_t* base) noexcept {
     if (n_rows > kMostRows || busy_.exchange(true, std::memory_order_acquire)) return nullptr;
     if (n_rows > size_) {
@@ -174,8 +175,9 @@ struct Transpose {
     return width * static_cast<std::int64_t>(sizeof(T)) <= 128;
   }
 
-  // sums[number[k]] += coefficients[k] * g[b], of which there are n_sums, as far as rows are numbered.
-  // Sums of single elements are so close together that to fetch them costs more than to wait.
+  // sums[number[k]] += coefficients[k] * g[b], of which there are n_sums, as far as rows are
+  // numbered. Sums of single elements are so close together that to fetch them costs more than to
+  // wait.
   void sum_singles(const std::uint32_t* number, const T* g, T* sums, std::int64_t n_sums,
                    const Progress& progress) const noexcept {
     if (n_sums > 0) std::memset(sums, 0, static_cast<std::size_t>(n_sums) * sizeof(T));

@@ -10,7 +10,8 @@
 
 #define FASTOPT_MAX_WALK_SLOTS 8
 #define FASTOPT_MISSED 9 /* numbers that tell what a row has missed */
-#define FASTOPT_WALK_RUN 64 /* look-ups of a row that are summed up at once, while they are at hand */
+/* Look-ups of a row that are summed up at once, while they are at hand. */
+#define FASTOPT_WALK_RUN 64
 #define FASTOPT_WALK_ROWS 4 /* rows that a rule which sums over rows has at work at once */
 
 typedef struct {
@@ -30,8 +31,8 @@ typedef struct {
   void (*before)(const void* owner, int64_t row);
   void (*after)(const void* owner, int64_t row);
   /* If not null: whether a row has missed what the rule's own loop can make up for, and of that
-     keep, epsilon, centre, four moments, and the factors on both slots (see table.h, make_up). It has
-     made up for anything else. Then `before` and `after` are null. */
+     keep, epsilon, centre, four moments, and the factors on both slots (see table.h, make_up). It
+     has made up for anything else. Then `before` and `after` are null. */
   int (*missed)(const void* owner, int64_t row, double* numbers);
   const void* owner;
   /* Other arrays of which rows are fetched, and how long they are. */
