@@ -75,6 +75,14 @@ def test_rows(integer: Any, n: int, width: int) -> None:
     np.testing.assert_array_equal(table, wanted)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_an_order_that_names_no_bag(dtype: Any) -> None:
+    """The offsets of the bag behind the last one would be read."""
+    table, ids, out = np.ones((4, 3), dtype), np.zeros(2, np.int64), np.empty((2, 3), np.float32)
+    with pytest.raises(ValueError, match=r"order\[1\] is 2, which is none of 2 bags"):
+        _rows.pooled_gather(table, ids, fenced([0, 1, 2]), None, None, out, np.array([0, 2]))
+
+
 @INTEGERS
 @SIZES
 @WIDTHS

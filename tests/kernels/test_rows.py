@@ -120,6 +120,16 @@ def test_pooled_gather_in_another_order(dtype: Any) -> None:
         pooled_gather(table, ids, offsets, None, None, plain, np.array([0, 1, 2]))
 
 
+@INTEGERS
+@pytest.mark.parametrize("width", [1, 3, 16])
+def test_gather_names_the_first_of_many_bad_rows(integer: Any, width: int) -> None:
+    """Also where several are looked up at once."""
+    ids = np.zeros(70, integer)
+    ids[[21, 22, 50]] = 9
+    with pytest.raises(IndexError, match="index 9 at position 21 "):
+        gather(np.ones((9, width), np.float32), ids, np.empty((70, width), np.float32))
+
+
 @pytest.mark.parametrize("start", [0, 4, 64])
 @pytest.mark.parametrize("width", [16, 20, 48, 128])
 def test_gather_of_large_results(start: int, width: int) -> None:
