@@ -38,7 +38,9 @@ def _peers(text: str) -> list[str]:
     names = [name.rstrip("_") for name in text.split(",")]
     unknown = set(names) - set(THEY)
     if unknown:
-        raise argparse.ArgumentTypeError(f"no peer {', '.join(sorted(unknown))}")
+        raise argparse.ArgumentTypeError(
+            f"no peer {', '.join(sorted(unknown))}; there are {', '.join(THEY)}"
+        )
     return [THEY[name] for name in names]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fastopt._arrays import contiguous, index_array, is_bfloat16
+from fastopt._arrays import contiguous, index_array, is_bfloat16, shown
 from fastopt._kernels import _rows
 from fastopt._kernels._pooled import pooled
 from fastopt._kernels._step_memory import empty
@@ -149,9 +149,9 @@ def checked_combiner(combiner: str | None) -> str:
     """
     if combiner is None:
         return "mean"
-    if combiner not in COMBINERS:
+    if not isinstance(combiner, str) or combiner not in COMBINERS:
         raise ValueError(
-            f"combiner must be one of {', '.join(map(repr, COMBINERS))}, got {combiner!r}"
+            f"combiner must be one of {', '.join(map(repr, COMBINERS))}, got {shown(combiner)}"
         )
     return combiner
 

@@ -102,7 +102,11 @@ class _Inputs:
         if b is not None and b.shape != w.shape[1:]:
             raise ValueError(f"b must have shape {w.shape[1:]} as w has {w.shape}, got {b.shape}")
         shapes = [a.shape for a in arrays]
-        if () in shapes or any(shape[:-1] != shapes[0][:-1] for shape in shapes):
+        if () in shapes:
+            raise ValueError(
+                f"an input must have at least one axis, got {shown(inputs[shapes.index(())])}"
+            )
+        if any(shape[:-1] != shapes[0][:-1] for shape in shapes):
             raise ValueError(
                 f"inputs must have the same axes but for the last one, got shapes {shapes}"
             )

@@ -18,7 +18,7 @@ def test_list_names_scenarios_without_measuring(capsys):
     ("arguments", "message"),
     [
         (["nonsense"], "no scenario 'nonsense'"),
-        (["--peers", "numpy,nonsense"], "no peer nonsense"),
+        (["--peers", "numpy,nonsense"], "no peer nonsense; there are "),
         (["--threads", "two"], "invalid"),
     ],
 )

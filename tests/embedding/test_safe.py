@@ -94,8 +94,9 @@ def test_errors():
     for bad in (-1, 4):
         with pytest.raises(IndexError, match=f"default_id {bad} is out of range for 4 rows"):
             safe_embedding_lookup_sparse(TABLE, [[]], default_id=bad)
-    with pytest.raises(ValueError, match="combiner must be one of"):
-        safe_embedding_lookup_sparse(TABLE, [[0]], combiner="max")
+    for combiner in ("max", np.array(["sum", "mean"])):
+        with pytest.raises(ValueError, match="combiner must be one of"):
+            safe_embedding_lookup_sparse(TABLE, [[0]], combiner=combiner)
     with pytest.raises(TypeError, match="sparse_ids must be"):
         safe_embedding_lookup_sparse(TABLE, np.array([[0]]))
     with pytest.raises(ValueError, match="sparse_weights .* do not fit 1 ids in sparse_ids"):

@@ -69,6 +69,12 @@ def test_many_narrow_inputs_are_as_one(dtypes):
         np.testing.assert_allclose(g, expected, rtol=4 * coarse, atol=40 * coarse)
 
 
+@pytest.mark.parametrize("x", [None, 2.0, [np.ones((3, 2)), 2.0]])
+def test_an_input_without_axes_is_named(x):
+    with pytest.raises(ValueError, match=r"input must have at least one axis, got (None|2\.0)"):
+        fo.nn.linear(x, np.ones((2, 2)))
+
+
 def test_many_narrow_inputs_must_fit_each_other():
     xs = [np.ones((3, 2)) for _ in range(5)]
     with pytest.raises(ValueError, match="same axes but for the last one"):
@@ -179,7 +185,7 @@ def test_trains_with_rows_of_a_table():
         ((np.ones((2, 3)), np.ones((4, 2))), ValueError, "w must have as many rows"),
         ((np.ones((2, 3)), np.ones(3)), ValueError, "w must be a matrix"),
         ((np.ones((2, 3)), np.ones((3, 2)), np.ones(3)), ValueError, r"b must have shape \(2,\)"),
-        ((np.float64(1), np.ones((1, 2))), ValueError, "same axes"),
+        ((np.float64(1), np.ones((1, 2))), ValueError, "at least one axis"),
         (([np.ones((2, 1)), np.ones((3, 2))], np.ones((3, 2))), ValueError, "same axes"),
         (([], np.ones((3, 2))), ValueError, "at least one input"),
         ((np.ones((2, 3)), np.ones((3, 2)), None, "relu"), TypeError, "activation must be"),
