@@ -65,7 +65,7 @@ class Grouper {
   static constexpr std::int64_t kChunkItems = 16384;  // look-ups worth a task of their own
   static constexpr int kBinRowBits = 3;               // buckets begin at multiples of 8 rows
   static constexpr std::int64_t kAtOnce = 1 << 17;    // items that fit the second cache twice
-  static constexpr int kAtOnceDigit = 9;              // bits; as many places to write to are at hand
+  static constexpr int kAtOnceDigit = 9;              // bits; places to write to that are at hand
   static constexpr int kMaxLows = 2;                  // digits before the first, then
   static constexpr int kNoCounts = -1;                // in place of a number of these
 

@@ -255,7 +255,9 @@ private:
         // raises stay open, so that a handler such as faulthandler can report them.
         sigset_t blocked, previous;
         sigfillset(&blocked);
-        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&blocked, fault);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) {
+            sigdelset(&blocked, fault);
+        }
         pthread_sigmask(SIG_SETMASK, &blocked, &previous);
         try {
             while (n_workers_ < wanted) {
@@ -263,7 +265,7 @@ private:
                 ++n_workers_;
             }
         } catch (const std::system_error&) {
-            most_workers_ = n_workers_;  // asking again in every region would cost more than it gives
+            most_workers_ = n_workers_;  // asking again in every region would cost too much
         } catch (const std::bad_alloc&) {
             most_workers_ = n_workers_;
         }

@@ -7,7 +7,8 @@
 
 namespace fastopt {
 
-enum Combiner { kMean, kRoot, kSum };  // divides by: sum of weights, root of sum of squares, nothing
+// Divides by: the sum of the weights, the root of the sum of their squares, nothing.
+enum Combiner { kMean, kRoot, kSum };
 
 // Each task prepares the bags that it sums: their ids are in the cache then.
 template <class T>

@@ -99,12 +99,12 @@ inline std::int64_t prefetch_distance(std::int64_t row_size) noexcept {
 
 // Into the first cache, which holds 32 KiB at least.
 inline std::int64_t near_distance(std::int64_t row_size) noexcept {
-  return std::max<std::int64_t>(4, std::min<std::int64_t>(64, 4096 / std::max<std::int64_t>(1, row_size)));
+  return std::clamp<std::int64_t>(4096 / std::max<std::int64_t>(1, row_size), 4, 64);
 }
 
 // Whether rows may begin within a cache line.
 inline bool ragged(const void* table, std::int64_t row_size) noexcept {
-  return ((reinterpret_cast<std::uintptr_t>(table) | static_cast<std::uint64_t>(row_size)) & 63) != 0;
+  return reinterpret_cast<std::uintptr_t>(table) % 64 != 0 || row_size % 64 != 0;
 }
 
 // Row numbers of either width, read once each: the array may change under us.
@@ -266,7 +266,8 @@ struct BagTasks {
 
   BagTasks(std::int64_t n_ids, std::int64_t n_bags, std::int64_t row_size) noexcept {
     const std::int64_t bytes = (n_ids + n_bags) * row_size;
-    const std::int64_t per_bag = std::max<std::int64_t>(1, bytes / std::max<std::int64_t>(1, n_bags));
+    const std::int64_t some = std::max<std::int64_t>(1, n_bags);
+    const std::int64_t per_bag = std::max<std::int64_t>(1, bytes / some);
     chunk = std::max<std::int64_t>(1, 4 * kTaskBytes / per_bag);
     n = (n_bags + chunk - 1) / chunk;
     alone = bytes < kAloneBytes;
@@ -285,8 +286,9 @@ inline Bad pooled_gather(const void* table, std::int64_t n_rows, std::int64_t wi
                          void* out, const run_table* functions,
                          parallel_fn parallel, int threads) noexcept {
   const RowAdder adder(type, width, functions);
-  bag_job job = bags_of_rows(table, n_rows, width, half_type < 0 ? adder.row_size() : 2 * width, ids,
-                             wide, n_ids, offsets, n_bags, order, weights, scales, out);
+  const std::int64_t row_size = half_type < 0 ? adder.row_size() : 2 * width;
+  bag_job job = bags_of_rows(table, n_rows, width, row_size, ids, wide, n_ids, offsets, n_bags,
+                             order, weights, scales, out);
   const auto [chunk, tasks, alone] = BagTasks(n_ids, n_bags, adder.row_size());
   const int used = alone ? 1 : threads;
   if (half_type < 0) {

@@ -182,7 +182,8 @@ class SparseUpdate {
     const std::int64_t element = row * u.table_->width;
     void* slots[FASTOPT_MAX_SLOTS];
     u.table_->locate(row, element, slots);
-    return u.table_->deferred->touch_late(row, u.table_->w + element * u.item_size_, slots, numbers);
+    char* const w = u.table_->w + element * u.item_size_;
+    return u.table_->deferred->touch_late(row, w, slots, numbers);
   }
   static void before_row(const void* self, std::int64_t row) {
     const SparseUpdate& u = *static_cast<const SparseUpdate*>(self);

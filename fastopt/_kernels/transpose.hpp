@@ -159,7 +159,8 @@ struct Transpose {
   std::int64_t number_and_sum(RowMaps* maps, std::uint32_t* number, void* unique, std::int64_t n,
                               const T* g, T* sums, std::int64_t width, parallel_fn parallel,
                               int threads) const noexcept {
-    constexpr std::int64_t kAlone = 1 << 13;  // look-ups that are summed before another thread comes
+    // Look-ups that are summed before another thread comes.
+    constexpr std::int64_t kAlone = 1 << 13;
     std::uint32_t base = 0;
     std::uint32_t* map = nullptr;
     RowMap* const rows = maps->take(n_rows, n, &map, &base);

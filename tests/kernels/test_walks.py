@@ -28,7 +28,8 @@ from tests.kernels.support import (
 )
 
 # Around the widths of vectors, of short rows, of a buffer, and of what is fetched ahead.
-WIDTHS = (1, 7, 8, 15, 16, 17, 32, 33, 64, 100, 128, 130, 300)
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 32, 33, 64, 100, 128, 130, 300)
+RATE = {"learning_rate": 0.1}
 WIDE = (2047, 2048, 2049, 4100)
 
 
@@ -122,6 +123,47 @@ def skewed(n_rows: int, n: int, dtype: Any = np.int64) -> Array:
 def test_widths(rule: str, hyper: Any, dtype: Any) -> None:
     for width in WIDTHS:
         check(rule, hyper, skewed(40, 70), 40, width, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", range(1, 8))
+def test_short_rows_on_several_stages(width: int, dtype: Any) -> None:
+    for decay in (0.0, 0.01):
+        check(
+            "ftrl",
+            {"learning_rate": 0.1, "l1": 0.1},
+            skewed(900, 3000),
+            900,
+            width,
+            dtype,
+            None,
+            decay,
+        )
+
+
+@both()
+@pytest.mark.parametrize("width", range(1, 8))
+def test_short_rows_with_masters_of_16_bits(width: int, half: Any) -> None:
+    check("adagrad", RATE, skewed(900, 3000), 900, width, np.float32, half)
+
+
+@pytest.mark.parametrize("width", range(1, 8))
+def test_short_rows_of_which_the_last_comes_twice(width: int) -> None:
+    ids = np.random.default_rng(width).permutation(500)
+    for n in (2, 17, 500):
+        check("adagrad", RATE, np.append(ids[:n], ids[0]), 500, width, np.float32)
+
+
+@pytest.mark.parametrize("width", range(1, 9))
+def test_a_zero_keeps_its_sign(width: int) -> None:
+    """A weight of -0 less a gradient of -0 is 0, less one of 0 it is -0."""
+    ids = np.array([3, 1, 3, 2])
+    values = np.full((4, width), -0.0, np.float32)
+    values[0] = 0.0
+    w, accumulator = np.full((5, width), -0.0, np.float32), np.ones((5, width), np.float32)
+    run("adagrad", w, [accumulator], Slices(values, ids), (0.1,))
+    assert np.signbit(w).all(1).tolist() == [True, False, False, True, True]
+    assert np.signbit(w).any(1).tolist() == [True, False, False, True, True]
 
 
 @pytest.mark.parametrize("rule", ["adagrad", "rowwise_adagrad", "gradient_descent"])
