@@ -19,7 +19,7 @@ from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import Tensor
 from fastopt.constraints import acts_on_rows
 from fastopt.conversion import as_gradient
-from fastopt.indexed_slices import IndexedSlices
+from fastopt.indexed_slices import IndexedSlices, values_of, with_values
 from fastopt.variable import Variable
 
 Array = np.ndarray[Any, Any]
@@ -217,12 +217,8 @@ class Memory:
     def apart(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yield the pairs with gradients that lie elsewhere: those that don't are copied."""
         for gradient, var in pairs:
-            if isinstance(gradient, IndexedSlices):
-                if self.overlaps(gradient.values):
-                    gradient = gradient._with_values(gradient.values.copy())
-            elif self.overlaps(gradient):
-                gradient = gradient.copy()
-            yield gradient, var
+            array = values_of(gradient)
+            yield with_values(gradient, array.copy()) if self.overlaps(array) else gradient, var
 
 
 def require_step(global_step: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
 from fastopt.autodiff.tensor import Differentiable, Form, Node
-from fastopt.indexed_slices import IndexedSlices
+from fastopt.indexed_slices import IndexedSlices, values_of, with_values
 
 Array = np.ndarray[Any, Any]
 
@@ -114,12 +114,10 @@ class Guard:
 
     def apart(self, term: Any) -> Any:
         """Return a gradient, or a copy if it lies in memory that may change before it is used."""
-        array = term.values if isinstance(term, IndexedSlices) else term
+        array = values_of(term)
         if not isinstance(array, np.ndarray) or not array.size or not self.touched(array):
             return term
-        if isinstance(term, IndexedSlices):
-            return IndexedSlices(array.copy(), term.indices, term.dense_shape)
-        return array.copy()
+        return with_values(term, array.copy())
 
 
 def own(g: Any, owners: set[int]) -> Any:
