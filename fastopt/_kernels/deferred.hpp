@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -26,6 +27,7 @@
 #include <new>
 #include <shared_mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__linux__)

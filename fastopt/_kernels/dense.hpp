@@ -6,13 +6,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
 
+#include "pool.hpp"
 #include "reduced.hpp"
-#include "sparse.hpp"
 #include "table.h"
+#include "table.hpp"
 
 namespace fastopt {
 

@@ -3,7 +3,13 @@
 // Row numbers are checked where they are read; a bad one is skipped and its position reported.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "pool.hpp"
 #include "rows.hpp"
+#include "table.h"
 
 namespace fastopt {
 

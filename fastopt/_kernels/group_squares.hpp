@@ -1,7 +1,13 @@
 // The sum of squares of rows that are sums of other rows, which nobody needs otherwise.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "pool.hpp"
 #include "rows.hpp"
+#include "table.h"
 
 namespace fastopt {
 

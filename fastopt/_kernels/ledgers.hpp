@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "deferred.hpp"
+#include "pool.hpp"
 #include "table.hpp"
 
 namespace fastopt {

@@ -5,7 +5,16 @@
    those of the same look-up in the table that the codes stand for. */
 #pragma once
 
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
+
 #include "lookup.h"
+#include "table.h"
 
 /* Codes in float32, exactly. Compilers convert vectors of bytes one by one. */
 FASTOPT_INLINE void floats_whole(whole_f32* out, const uint8_t* codes) {

@@ -4,6 +4,7 @@
 // more rows than a step looks up.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

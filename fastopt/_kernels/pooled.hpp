@@ -1,9 +1,15 @@
 // A pooled look-up in one go: factors of bags, copies of what the caller may change, and the sums.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 
+#include "pool.hpp"
 #include "rows.hpp"
+#include "table.h"
 
 namespace fastopt {
 

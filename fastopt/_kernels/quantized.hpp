@@ -1,7 +1,13 @@
 // Look-ups of tables of 8 bits, shared among threads.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "pool.hpp"
 #include "rows.hpp"
+#include "table.h"
 
 namespace fastopt {
 

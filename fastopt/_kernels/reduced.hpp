@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "table.h"
 #include "table.hpp"
 
 namespace fastopt {

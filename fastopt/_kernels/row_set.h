@@ -9,7 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "lookup.h"
+#include "table.h"
 
 #if defined(__AVX512F__) && defined(__GNUC__)
 #define FASTOPT_COUNTS_BITS

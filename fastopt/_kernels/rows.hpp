@@ -3,9 +3,15 @@
 // Row numbers are checked where they are read; a bad one is skipped and its position reported.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 #include "grouping.hpp"
+#include "pool.hpp"
+#include "radix_sort.hpp"
 #include "table.h"
 
 namespace fastopt {

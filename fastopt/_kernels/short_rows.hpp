@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "deferred.hpp"
-#include "grouping.hpp"
+#include "radix_sort.hpp"
+#include "table.h"
 #include "table.hpp"
 #include "walk.h"
 

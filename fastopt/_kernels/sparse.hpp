@@ -7,12 +7,21 @@
 // nowhere else.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
 #include "deferred.hpp"
 #include "grouping.hpp"
 #include "marks.hpp"
+#include "pool.hpp"
+#include "radix_sort.hpp"
 #include "reduced.hpp"
 #include "short_rows.hpp"
+#include "table.h"
 #include "table.hpp"
+#include "walk.h"
 
 namespace fastopt {
 

@@ -10,7 +10,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "grouping.hpp"
+#include "pool.hpp"
 #include "sparse.hpp"
+#include "table.h"
+#include "table.hpp"
 
 namespace fastopt {
 
