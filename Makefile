@@ -13,7 +13,11 @@ GENERATED := -name '*.so' -o -name '*.c' -o -name '_*.cpp' -o -name '*.pxi' -o -
 SOURCES := pyproject.toml setup.py MANIFEST.in README.md LICENSE \
 	$(shell find fastopt -type f ! -path '*/__pycache__/*' ! \( $(GENERATED) \))
 
-.PHONY: help demo test bench lint build clean
+HEADERS := $(filter %.h %.hpp,$(SOURCES))
+# Included once for each type, by headers that define which.
+TEMPLATES := fastopt/_kernels/lookup_bags.h fastopt/_kernels/row_products.h
+
+.PHONY: help demo test bench lint lint-c build clean
 help:
 	@echo "make demo   train a wide-and-deep model on the Census Income data"
 	@echo "make test   run all tests, with coverage"
@@ -33,11 +37,21 @@ test: $(VENV)/installed-test
 bench: $(VENV)/installed-bench
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) bench $(ARGS)
 
-lint: $(VENV)/installed-lint
+lint: lint-c $(VENV)/installed-lint
 	$(RUN) -m ruff check
 	$(RUN) -m ruff format --check
 	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint $(filter %.pyx %.pxd,$(SOURCES))
 	$(RUN) -m mypy
+
+# Each header compiles alone: none leans on what others happen to include before it.
+lint-c: CHECK := -fsyntax-only -Wall -Wextra -Werror
+lint-c:
+	@awk 'length > 100 { print FILENAME ":" FNR ": longer than 100"; bad = 1 } END { exit bad }' \
+		$(HEADERS) $(filter %.cpp,$(SOURCES)) tests/*.cpp bench/peers/*.c
+	@set -e; for header in $(filter %.hpp,$(HEADERS)); do \
+		$(CXX) $(CHECK) -std=c++17 -x c++ -include $$header /dev/null; done
+	@set -e; for header in $(filter-out $(TEMPLATES) %.hpp,$(HEADERS)); do \
+		$(CC) $(CHECK) -Wno-unused-function -x c -include $$header /dev/null; done
 
 build: $(VENV)/wheel
 	mkdir -p dist

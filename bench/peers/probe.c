@@ -1,7 +1,7 @@
 /* What the machine can do: the memory traffic of a workload with the least arithmetic, in plain C.
  *
- * Rows come grouped already: each unique row once, with how many rows of values belong to it, so that
- * every byte moves once and nothing has to be sorted. Rules are written as their formulas.
+ * Rows come grouped already: each unique row once, with how many rows of values belong to it, so
+ * that every byte moves once and nothing has to be sorted. Rules are written as their formulas.
  */
 #include <math.h>
 #include <stddef.h>
@@ -83,7 +83,9 @@ void dense(int rule, float **x, long count, long n, int threads) {
     for (long k = 0; k < count; k++) one(rule, x + 4 * k, 0, n);
   } else {
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (long t = 0; t < threads; t++) one(rule, x, n / threads * t, t == threads - 1 ? n : n / threads * (t + 1));
+    for (long t = 0; t < threads; t++) {
+      one(rule, x, n / threads * t, t == threads - 1 ? n : n / threads * (t + 1));
+    }
   }
 }
 
