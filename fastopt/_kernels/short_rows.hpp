@@ -16,16 +16,6 @@
 
 namespace fastopt {
 
-// Look-ups as they are listed, in the form of items.
-template <class Word>
-struct Listed {
-  const Word* rows;
-  std::int64_t first;
-  Item<Word> operator[](std::int64_t k) const noexcept {
-    return {rows[k], static_cast<Word>(first + k)};
-  }
-};
-
 // A running sum of rows of kWidth elements. Where it begins anew cannot be foreseen, so there is no
 // branch: bits that are not kept become those of -0, to which a row is added without a change.
 template <class T, int kWidth>
@@ -64,8 +54,8 @@ struct ShortRows {
   static bool is_short(std::int64_t width) noexcept { return width > 0 && width < 8; }
 
   // Look-ups whose equal rows stand together; returns how many rows there were.
-  template <class Items>
-  std::int64_t update(const Items& items, std::int64_t n) const noexcept {
+  template <class Word>
+  std::int64_t update(const Item<Word>* items, std::int64_t n) const noexcept {
     return table.type == 0 ? update_of<float>(items, n) : update_of<double>(items, n);
   }
 
@@ -110,8 +100,8 @@ struct ShortRows {
     }
   }
 
-  template <class T, class Items>
-  std::int64_t update_of(const Items& items, std::int64_t n) const noexcept {
+  template <class T, class Word>
+  std::int64_t update_of(const Item<Word>* items, std::int64_t n) const noexcept {
     switch (table.width) {
       case 1:
         return update_as<1, T>(items, n);
@@ -145,8 +135,8 @@ struct ShortRows {
     std::int64_t n = 0;
   };
 
-  template <int kWidth, class T, class Items>
-  std::int64_t update_as(const Items& items, std::int64_t n) const noexcept {
+  template <int kWidth, class T, class Word>
+  std::int64_t update_as(const Item<Word>* items, std::int64_t n) const noexcept {
     constexpr int kTurns = Stage<kWidth, T>::kTurns;
     Stage<kWidth, T> stages[kTurns];
     std::int64_t n_unique = 0;
@@ -164,13 +154,13 @@ struct ShortRows {
 
   // Sums up the gradients of as many rows as there is room for, from look-up k on, and gathers the
   // rows. Returns where the look-ups of the next row begin.
-  template <int kWidth, class T, class Items>
-  std::int64_t fill(Stage<kWidth, T>& stage, const Items& items, std::int64_t k,
+  template <int kWidth, class T, class Word>
+  std::int64_t fill(Stage<kWidth, T>& stage, const Item<Word>* items, std::int64_t k,
                     std::int64_t n) const noexcept {
     RowSum<T, kWidth> sum;
     std::int64_t staged = 0, last = -1;
     for (; k < n; ++k) {
-      const auto item = items[k];
+      const Item<Word> item = items[k];
       const std::int64_t row = static_cast<std::int64_t>(item.row);
       const bool afresh = row != last;
       if (staged + afresh > stage.kRows) break;

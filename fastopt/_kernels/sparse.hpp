@@ -29,7 +29,8 @@ class SparseUpdate {
  public:
   static constexpr std::int64_t kBlock = 2048;     // elements of a buffer on the stack
   static constexpr std::int64_t kAlone = 1 << 15;  // elements below which the caller works alone
-  static constexpr std::int64_t kListed = 4096;    // different short rows that are a task
+  static constexpr std::int64_t kListed = 1024;    // different rows that are a task
+  static constexpr std::int64_t kNarrow = 1024;    // words of bits on the stack
   static constexpr std::int64_t kWideRow = 256;    // bytes of rows that are worth a partition
   static constexpr std::int64_t kFar = 1 << 25;    // bytes of rows, if they are so many
 
@@ -61,15 +62,15 @@ class SparseUpdate {
   // False: no memory, nothing was changed. `decays`: run will be given a rate. Look-ups that go by
   // buckets are to be scattered then.
   bool prepare(const Table& table, bool decays, int threads) noexcept {
-    in_order_ = goes_in_order(table, grouper_->size(), threads);
     // A row decays the first time only.
     if (table.rule->sequential && !marks_.reserve(table.n_rows) && decays) return false;
     as_listed_ = may_list(table) && all_differ(table);
+    in_order_ = !as_listed_ && goes_in_order(table, grouper_->size(), threads);
     return !by_buckets() || grouper_->partitioned() || grouper_->reserve_partition();
   }
   bool by_buckets() const noexcept { return !in_order_ && !as_listed_; }
   // Each row comes from elsewhere in memory: that takes long, however short it is.
-  bool lists_many() const noexcept { return as_listed_ && grouper_->size() >= 2 * kListed; }
+  bool lists_many() const noexcept { return as_listed_ && grouper_->size() >= 8 * kListed; }
 
   // `rate` is the part of a row's weights that decays before the rule. Then come n_tasks() tasks,
   // in any order, on any threads; but those of one bucket of look-ups that are shared, one by one.
@@ -118,10 +119,12 @@ class SparseUpdate {
   }
 
  private:
-  // Whether rows that all differ are updated in the order in which they are listed.
-  static bool may_list(const Table& table) noexcept {
-    return ShortRows::is_short(table.width) && !table.every_row && !table.rule->sequential &&
-           table.rule->reduction == 0 && !table.has_copies();
+  // Whether rows that all differ may be updated in the order in which they are listed.
+  static bool may_list(const Table& table) noexcept { return !table.every_row; }
+  // Whether rows are so short that some at a time are updated on a stage.
+  static bool stages(const Table& table) noexcept {
+    return ShortRows::is_short(table.width) && table.rule->reduction == 0 && !table.has_copies() &&
+           !table.rule->sequential;
   }
   // Whether look-ups are taken as they came, which a rule must allow. One thread, too, is faster by
   // buckets where many wide rows are far away: those of a bucket stay in the second cache.
@@ -142,14 +145,13 @@ class SparseUpdate {
     const std::int64_t n = bucket.hi - bucket.lo;
     if (table_->rule->sequential) {
       const Item<Word>* items = grouper_->items<Word>(b);
-      bucket.n_unique = count_unsorted(items, n);
+      bucket.n_unique = count_unsorted(items, n, bucket);
       walk_rows(items, n);
       if (rate_ != 0) unmark_all(items, n);
     } else if (table_->every_row) {
       bucket.n_unique =
           walk_every_row(grouper_->sorted<Word>(b), n, bucket.first_row, bucket.end_row);
-    } else if (ShortRows::is_short(table_->width) && table_->rule->reduction == 0 &&
-               !table_->has_copies()) {
+    } else if (stages(*table_)) {
       bucket.n_unique = short_rows().update(grouper_->sorted<Word>(b), n);
     } else {
       bucket.n_unique = walk_rows(grouper_->sorted<Word>(b), n);
@@ -201,8 +203,7 @@ class SparseUpdate {
     if (u.table_->half != nullptr) {
       u.refresh_(u.table_->w + offset, u.half_at(offset), u.table_->width);
     }
-    // Rules that take duplicates one after the other come here with each of them.
-    if (u.rate_ == 0 || (u.table_->rule->sequential && !u.marks_.mark(row))) return;
+    if (u.rate_ == 0 || !u.comes_first(row)) return;
     u.decay_(u.table_->w + offset, u.rate_, u.table_->width);
   }
   static void after_row(const void* self, std::int64_t row) {
@@ -228,24 +229,36 @@ class SparseUpdate {
     return walk_wide_rows(items, n);
   }
 
+  // Whether it is the first time in this step. Rules that take duplicates one after the other come
+  // to a row with each of them.
+  bool comes_first(std::uint64_t row) const noexcept {
+    return !table_->rule->sequential || as_listed_ || marks_.mark(row);
+  }
+
   // Look-ups as they came, for rules that take duplicates one after the other.
   template <class Word>
   void walk_in_order() noexcept {
     const Word* rows = grouper_->rows<Word>();
     const std::int64_t n = grouper_->size();
-    n_unique_ = 0;
-    for (std::int64_t k = 0; k < n; ++k) n_unique_ += marks_.mark(rows[k]);
+    n_unique_ = marks_.mark_all(rows, n, functions_);
     marks_.unmark_all(rows, n);
     counted_ = marks_.exist();
+    walk_in_order<Word>(0, n);
+    if (rate_ != 0) marks_.unmark_all(rows, n);
+  }
+  template <class Word>
+  void walk_in_order(std::int64_t first, std::int64_t n) const noexcept {
+    const Word* rows = grouper_->rows<Word>() + first;
     if (sizeof(Word) == sizeof(std::uint32_t) && !table_->has_copies()) {
-      table_->rule->in_order[table_->type](&walk_, reinterpret_cast<const std::uint32_t*>(rows), n);
+      row_walk walk = walk_;
+      walk.values += first * row_size_;
+      table_->rule->in_order[table_->type](&walk, reinterpret_cast<const std::uint32_t*>(rows), n);
     } else {
       for (std::int64_t k = 0; k < n; ++k) {
-        const Item<std::uint64_t> item{rows[k], static_cast<std::uint64_t>(k)};
+        const Item<std::uint64_t> item{rows[k], static_cast<std::uint64_t>(first + k)};
         walk_wide_rows(&item, 1);
       }
     }
-    if (rate_ != 0) marks_.unmark_all(rows, n);
   }
 
   // ---- by blocks of columns: rows wider than a buffer, numbers of rows wider than 32 bits, and
@@ -329,7 +342,7 @@ class SparseUpdate {
       const Word row = items[k].row;
       end = k + 1;
       while (!table_->rule->sequential && end < n && items[end].row == row) ++end;
-      const bool first = !table_->rule->sequential || rate_ == 0 || marks_.mark(row);
+      const bool first = rate_ == 0 || comes_first(row);
       update_wide_row(static_cast<std::int64_t>(row), items + k, end - k, first);
     }
     return n_unique;
@@ -346,9 +359,20 @@ class SparseUpdate {
     if (walk_.n_others) fetch_others(&walk_, row);
   }
 
-  // Rows are told apart by a bit each.
+  // Rows are told apart by a bit each; those of a narrow bucket by some that are at hand.
   template <class Word>
-  std::int64_t count_unsorted(const Item<Word>* items, std::int64_t n) const noexcept {
+  std::int64_t count_unsorted(const Item<Word>* items, std::int64_t n,
+                              const Bucket& bucket) const noexcept {
+    const std::int64_t n_words = (bucket.end_row - bucket.first_row + 63) / 64;
+    if (n_words <= std::min(kNarrow, n)) {
+      std::uint64_t bits[kNarrow];
+      std::fill_n(bits, n_words, 0);
+      for (std::int64_t k = 0; k < n; ++k) {
+        const std::uint64_t row = items[k].row - static_cast<std::uint64_t>(bucket.first_row);
+        bits[row >> 6] |= std::uint64_t{1} << (row & 63);
+      }
+      return functions_->merge_marks(bits, 0, 0, 0, n_words);
+    }
     std::int64_t n_unique = 0;
     for (std::int64_t k = 0; k < n; ++k) n_unique += marks_.mark(items[k].row);
     unmark_all(items, n);
@@ -364,8 +388,7 @@ class SparseUpdate {
   // duplicates is found out early.
   bool all_differ(const Table& table) noexcept {
     if (grouper_->ascends()) return true;
-    if (grouper_->wide() ? ascend<std::uint64_t>() : ascend<std::uint32_t>()) return true;
-    if (!marks_.reserve(table.n_rows)) return false;
+    if (!stages(table) || !marks_.reserve(table.n_rows)) return false;
     return grouper_->wide() ? all_differ<std::uint64_t>() : all_differ<std::uint32_t>();
   }
   template <class Word>
@@ -377,27 +400,21 @@ class SparseUpdate {
     return k == grouper_->size();
   }
 
-  // Whether each row comes before the next one; by blocks, to find out early that it is not so.
-  template <class Word>
-  bool ascend() const noexcept {
-    const Word* rows = grouper_->rows<Word>();
-    const std::int64_t n = grouper_->size();
-    unsigned falls = 0;
-    for (std::int64_t k = 1, end; k < n && falls == 0; k = end) {
-      end = std::min(n, k + 256);
-      for (std::int64_t j = k; j < end; ++j) falls += rows[j - 1] >= rows[j];
-    }
-    return falls == 0;
-  }
-
   template <class Word>
   void walk_listed(std::int64_t t) const noexcept {
     const std::int64_t first = t * kListed, n = std::min(kListed, grouper_->size() - first);
     const Word* rows = grouper_->rows<Word>();
-    if (table_->width == 1 && table_->deferred == nullptr && table_->half == nullptr) {
+    if (table_->rule->sequential) {
+      walk_in_order<Word>(first, n);
+    } else if (table_->width == 1 && stages(*table_) && table_->deferred == nullptr &&
+               table_->half == nullptr) {
       short_rows().update_singles(rows, first, n);
     } else {
-      short_rows().update(Listed<Word>{rows + first, first}, n);
+      Item<Word> items[kListed];
+      for (std::int64_t k = 0; k < n; ++k) {
+        items[k] = {rows[first + k], static_cast<Word>(first + k)};
+      }
+      walk_rows(items, n);
     }
   }
   ShortRows short_rows() const noexcept {

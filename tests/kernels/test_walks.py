@@ -147,6 +147,36 @@ def test_short_rows_with_masters_of_16_bits(width: int, half: Any) -> None:
     check("adagrad", RATE, skewed(900, 3000), 900, width, np.float32, half)
 
 
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize(("rule", "hyper"), SPARSE_CASES, ids=SPARSE_IDS)
+def test_rows_in_ascending_order(rule: str, hyper: Any, n_threads: int) -> None:
+    """Those that don't repeat are updated as they are listed, by tasks of some rows each."""
+    ids = np.flatnonzero(np.random.default_rng(0).random(4000) < 0.7)
+    with threads(n_threads):
+        for width in (1, 2, 7, 16, 33):
+            for decay in (0.0, 0.01):
+                check(rule, hyper, ids, 4000, width, np.float32, decay=decay)
+        check(rule, hyper, np.append(ids, ids[-1]), 4000, 8, np.float64)
+
+
+@both()
+@pytest.mark.parametrize("width", [1, 4, 16, 2049])
+@pytest.mark.parametrize("rule", ["adagrad", "rowwise_adagrad", "gradient_descent"])
+def test_rows_in_ascending_order_with_masters_of_16_bits(rule: str, width: int, half: Any) -> None:
+    case = next(case for case in SPARSE_CASES if case[0] == rule)
+    ids = np.flatnonzero(np.random.default_rng(width).random(1500) < 0.8)
+    check(*case, ids, 1500, width, np.float32, half, 0.01)
+
+
+@pytest.mark.parametrize("n_rows", [300, 100_000])
+def test_the_count_of_rows_that_are_updated_in_turn(n_rows: int) -> None:
+    """Bits of a table are all counted, or the look-ups one by one, whichever are fewer."""
+    for n in (5, 400, 20_000):
+        for n_threads in (1, 2):
+            with threads(n_threads):
+                check("gradient_descent", RATE, skewed(n_rows, n), n_rows, 2, np.float32)
+
+
 @pytest.mark.parametrize("width", range(1, 8))
 def test_short_rows_of_which_the_last_comes_twice(width: int) -> None:
     ids = np.random.default_rng(width).permutation(500)
