@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,31 @@ def test_lower_bound() -> None:
     assert seen == [(False, False)] * 6
     assert (default(), lower()) == (1.0, 0.125)
     assert lower.get_config()["min_loss_scale"] == 0.125
+
+
+@pytest.mark.parametrize("lowest", [0.5, 4.0])
+def test_lower_bound_is_in_the_config(lowest: float) -> None:
+    """It is left out where it is TensorFlow's, 1: neither below nor above."""
+    scale = ls.DynamicLossScale(min_loss_scale=lowest)
+    assert ls.DynamicLossScale.from_config(scale.get_config()).min_loss_scale == lowest
+
+
+def test_steps_of_two_threads_both_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a step reads of the state no other step changes before it has written."""
+    scale = ls.DynamicLossScale(8.0, 10)
+    other = threading.Thread(target=scale.advance, args=(True,))
+    assign = Variable.assign
+
+    def assign_late(self: Variable, *args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is not other and other.ident is None:
+            other.start()
+            other.join(0.2)  # it ends meanwhile unless something makes it wait
+        return assign(self, *args, **kwargs)
+
+    monkeypatch.setattr(Variable, "assign", assign_late)
+    scale.advance(True)
+    other.join()
+    assert good_steps(scale) == 2
 
 
 def test_dynamic_errors() -> None:
@@ -173,6 +199,8 @@ BIG32 = np.float32(3e38)
         ({"a": [GOOD, (None, GOOD)]}, True),
         ({"a": [GOOD, (None, BAD)]}, False),
         ([[1, 2], "none"][:1], True),
+        (np.zeros(0, np.longdouble), True),
+        (np.array([1.0, -np.inf], np.longdouble), False),
         (np.arange(3), True),
         (np.array([np.inf, -np.inf], np.float16), False),
         (np.full(4, 6e4, np.float16), True),
@@ -195,6 +223,12 @@ BIG32 = np.float32(3e38)
 def test_all_finite(gradients: Any, finite: bool) -> None:
     assert unscaling.all_finite(gradients) is finite
     assert ls.DynamicLossScale().update(gradients) == (None, finite)
+
+
+@pytest.mark.parametrize("gradient", [np.array([1j]), np.array(["1"])])
+def test_arrays_that_are_no_gradients(gradient: Any) -> None:
+    with pytest.raises(TypeError, match="gradient must hold real numbers"):
+        unscaling.all_finite([gradient])
 
 
 # ---------------------------------------------------------------------- scaling and unscaling
@@ -241,6 +275,11 @@ def test_unscale_array_likes() -> None:
     assert scalar == 1.5
     with pytest.raises(TypeError, match="gradient must hold real numbers"):
         unscaling.unscale_gradients(["text"], 2.0)
+
+
+def test_unscale_an_iterator() -> None:
+    (got,) = unscaling.unscale_gradients(iter([GOOD]), 2.0)
+    np.testing.assert_array_equal(got, GOOD / 2)
 
 
 def test_unscale_to_master_weights() -> None:
@@ -480,6 +519,7 @@ def test_verdict_of_unscaling_is_that_of_looking(dtype: Any, widen: bool) -> Non
         [IndexedSlices(np.full((2, 1), top, np.float32), [3, 4])],
         [IndexedSlices(np.full((2, 1), 5e4, np.float16), [3, 3])],
         [[1.0, 2.0], np.float32(3.0)],
+        [[1.0, math.inf], np.ones(2)],
     ]
     for nest in nests:
         for scale in (1.0, 0.5):
