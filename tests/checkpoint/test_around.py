@@ -219,3 +219,15 @@ def test_averages_that_do_not_fit(tmp_path: Path) -> None:
     fo.checkpoint.restore(path, variables=[w], averages=unknown)
     with pytest.raises(ValueError, match=r"mean returned an array of shape \(2,\), before \(3,\)"):
         unknown.apply([mean])
+
+
+def test_averages_of_variables_that_are_not_in_the_file_are_left_alone(tmp_path: Path) -> None:
+    a, b = (fo.Variable(np.ones(3), name=name) for name in "ab")
+    average = fo.ExponentialMovingAverage(0.5)
+    average.apply([a])
+    path = fo.checkpoint.save(tmp_path / "c", variables=[a], averages=average)
+    average.apply([b])
+    average.average(b).assign(np.full(3, 7.0))
+    done = fo.checkpoint.restore(path, variables=[a, b], averages=average, strict=False)
+    assert "variable 'b'" in done.missing and not done.reset
+    np.testing.assert_array_equal(average.average(b), 7.0)

@@ -157,6 +157,19 @@ def test_what_does_not_fit(tmp_path: Path) -> None:
     assert done.missing and program.optimizer.num_accumulated == 0  # never a part of a mean
 
 
+def test_a_variable_that_is_not_restored(tmp_path: Path) -> None:
+    """What was collected for all variables is a mean together, or not at all."""
+    program = Program(lambda: fo.GradientDescentOptimizer(0.1), np.float32)
+    program.train(gradients(np.float32)[:2])
+    path = fo.checkpoint.save(tmp_path / "c", program.optimizer)
+    with fo.Graph().as_default():
+        other = Program(lambda: fo.GradientDescentOptimizer(0.1), np.float32)
+        done = fo.checkpoint.restore(path, other.optimizer, [other.table], strict=False)
+    lost = "collected gradients of 'vector' (optimizer 'GradientDescent')"
+    assert done.missing == (f"variable 'vector', for {lost}",)
+    assert other.optimizer.num_accumulated == 0
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

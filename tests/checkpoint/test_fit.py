@@ -172,3 +172,17 @@ def test_a_read_only_variable(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="variable 'w' is read-only"):
         fo.checkpoint.restore(path, variables=[other, var])
     assert not other.numpy().any()
+
+
+def test_variables_that_share_memory(tmp_path: Path) -> None:
+    """No step could be made with them, and the last one restored would overwrite the first."""
+    (a, b), optimizer = trained(lambda: fo.AdamOptimizer(0.1), "a", "b")
+    path = fo.checkpoint.save(tmp_path / "c", optimizer)
+    memory = np.zeros((6, 2), np.float32)
+    parts = {"a": memory[:4], "b": memory[2:]}
+    with fo.Graph().as_default():
+        shared = [fo.Variable(part, name=name, copy=False) for name, part in parts.items()]
+        other = fo.AdamOptimizer(0.1)
+        with pytest.raises(ValueError, match="'a' and .*'b' share memory"):
+            fo.checkpoint.restore(path, other, shared)
+    assert not memory.any() and other.get_slot(shared[0], "m") is None
