@@ -124,6 +124,14 @@ def test_loss_scale_of_an_optimizer(tmp_path: Path) -> None:
         fo.checkpoint.restore(path, other, [w2])
 
 
+def test_a_loss_scale_that_nobody_asks_for(tmp_path: Path) -> None:
+    """What the file holds of optimizers is left out without them, the loss scales in them too."""
+    (w,), optimizer = trained(lambda: fo.AdagradOptimizer(0.1, loss_scale="dynamic"), "w")
+    path = fo.checkpoint.save(tmp_path / "c", optimizer)
+    done = fo.checkpoint.restore(path, variables=[w])
+    assert (done.variables, done.unexpected) == (("w",), ())
+
+
 def test_averages(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     changes = rng.normal(size=(8, 2, 3))
@@ -181,6 +189,18 @@ def test_averages(tmp_path: Path) -> None:
     assert first.bits() == straight
     # Without averages in the call, nothing of theirs is expected.
     fo.checkpoint.restore(path, variables=[first.table, first.mean])
+
+
+def test_back_to_before_the_first_average(tmp_path: Path) -> None:
+    """The correction for the zero at the beginning begins anew."""
+    mean = fo.Variable(np.zeros(2), trainable=False, name="mean")
+    path = fo.checkpoint.save(tmp_path / "c", variables=[mean])
+    for _ in range(2):
+        fo.assign_moving_average(mean, np.array([2.0, 3.0]), 0.9)
+        fo.assign_moving_average(mean, np.array([4.0, 7.0]), 0.9)
+        fo.checkpoint.restore(path, variables=[mean])
+    fo.assign_moving_average(mean, np.array([2.0, 3.0]), 0.9)
+    np.testing.assert_allclose(mean.numpy(), [2.0, 3.0], rtol=1e-12)
 
 
 def test_averages_that_do_not_fit(tmp_path: Path) -> None:

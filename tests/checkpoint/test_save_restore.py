@@ -152,6 +152,14 @@ def test_a_slot_is_no_variable(tmp_path: Path) -> None:
         fo.checkpoint.restore(path, variables=[w, optimizer.get_slot(w, "accumulator")])
 
 
+def test_a_power_is_no_variable(tmp_path: Path) -> None:
+    (w,), optimizer = trained(lambda: fo.AdamOptimizer(0.1), "w")
+    path = fo.checkpoint.save(tmp_path / "c", optimizer)
+    wanted = {"w": w, "beta1_power": fo.Variable(np.ones(()))}
+    with pytest.raises(ValueError, match=r"'beta1_power' \(in the file it belongs to .*'Adam'\)"):
+        fo.checkpoint.restore(path, variables=wanted)
+
+
 def test_slots_of_variables_that_are_not_saved_are_not_either(tmp_path: Path) -> None:
     (a, _), optimizer = trained(lambda: fo.AdagradOptimizer(0.1), "a", "b")
     path = fo.checkpoint.save(tmp_path / "c", optimizer, [a])
