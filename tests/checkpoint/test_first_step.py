@@ -100,6 +100,18 @@ def test_deferred_until_the_variable_is_made(tmp_path: Path) -> None:
     assert w3.numpy().tobytes() == before
 
 
+def test_what_waits_needs_the_file_no_more(tmp_path: Path) -> None:
+    (w,), optimizer = trained(Counting, "w")
+    path = Path(fo.checkpoint.save(tmp_path / "c", optimizer))
+    (w2,), other = fresh(Counting, "w")
+    fo.checkpoint.restore(path, other, [w2])
+    with path.open("r+b") as file:  # where it lies
+        file.write(bytes(path.stat().st_size))
+    with w2.graph.as_default():
+        other.apply_gradients([(np.ones((4, 2)), w2)])
+    assert [int(var.value) for var in other._non_slot_variables()] == [3]
+
+
 def test_hyperparameters_that_need_a_step(tmp_path: Path) -> None:
     """Slots are made before the first step, beta powers by a schedule of it."""
     schedule = fo.schedules.ExponentialDecay(0.5, 2, 0.9)

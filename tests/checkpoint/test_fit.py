@@ -133,6 +133,7 @@ def test_everything_that_is_wrong_is_listed(tmp_path: Path) -> None:
         str(path),
     ):
         assert part in str(caught.value)
+    assert "strict=False" not in str(caught.value)  # which would not help
     with pytest.raises(ValueError, match="of another kind"):
         fo.checkpoint.restore(path, variables=wanted, strict=False)
     assert not any(var.numpy().any() for var in wanted.values())
@@ -162,6 +163,18 @@ def test_other_optimizers(tmp_path: Path) -> None:
         fo.checkpoint.restore(path, adagrad, [w3])
     # Without optimizers nothing of theirs is expected.
     assert fo.checkpoint.restore(path, variables=[w3]).variables == ("w",)
+
+
+def test_each_optimizer_begins_anew_as_its_own(tmp_path: Path) -> None:
+    w = fo.Variable(np.ones(3), name="w")
+    path = fo.checkpoint.save(tmp_path / "c", variables=[w])
+    initial = {"low": 0.25, "high": 0.5}
+    optimizers = {key: fo.AdagradOptimizer(0.1, value) for key, value in initial.items()}
+    for optimizer in optimizers.values():
+        optimizer.apply_gradients([(np.ones(3), w)])
+    fo.checkpoint.restore(path, optimizers, [w], strict=False)
+    for key, optimizer in optimizers.items():
+        np.testing.assert_array_equal(optimizer.get_slot(w, "accumulator"), initial[key])
 
 
 def test_a_read_only_variable(tmp_path: Path) -> None:

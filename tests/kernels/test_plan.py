@@ -408,6 +408,7 @@ def test_a_failed_bind_lets_go_of_what_it_took() -> None:
 
 def test_keys_are_held_weakly_and_memory_goes_with_them() -> None:
     w = np.ones(3, F32)
+    gradient = np.ones(3, F32)  # made before, it cannot lie where the weights were
     memory = weakref.ref(w)
     plan, key = plan_of(w)
     del w
@@ -418,7 +419,7 @@ def test_keys_are_held_weakly_and_memory_goes_with_them() -> None:
     assert dead() is None
     assert memory() is None
     fresh = [Key() for _ in range(100)]  # one of them may have the address of the dead one
-    assert not any(plan.bind([(np.ones(3, F32), each)]) for each in fresh)
+    assert not any(plan.bind([(gradient, each)]) for each in fresh)
 
 
 def test_a_key_that_dies_while_bound_leaves_the_memory_until_release() -> None:
