@@ -71,7 +71,9 @@ def _extreme_norm(arrays: list[Array]) -> float:
     top = max(tops, default=0.0)
     if top == 0.0 or top == math.inf:
         return top
-    return top * math.sqrt(_lists.sum_of_squares([a.astype(np.float64) / top for a in arrays]))
+    # With `out`, since NumPy makes a scalar of a 0-d quotient.
+    units = [np.divide(a, top, out=np.empty(a.shape), dtype=np.float64) for a in arrays]
+    return top * math.sqrt(_lists.sum_of_squares(units))
 
 
 def _kernel_array(values: Array) -> Array:

@@ -292,6 +292,11 @@ def test_squares_beyond_float64(scale: float) -> None:
     assert global_norm([x[:2], x[2:]]) == pytest.approx(5 * scale, rel=eps)
     np.testing.assert_allclose(clip_by_norm(x, scale), x / 5, rtol=eps)
     np.testing.assert_allclose(clip_by_norm(x[None], scale, axes=1), x[None] / 5, rtol=eps)
+    scalar = np.array(x[0])  # the gradient of a bias
+    assert global_norm([scalar, x[2:], None]) == pytest.approx(5 * scale, rel=eps)
+    (clipped, _), _ = clip_by_global_norm([scalar, x[2:]], scale)
+    assert clipped.shape == () and clipped == pytest.approx(0.6 * scale, rel=2 * eps)
+    assert clip_by_norm(scalar, scale) == pytest.approx(scale, rel=eps)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
