@@ -259,7 +259,7 @@ cdef bint defers(object other):
 cdef class Recorder:
     """A function whose calls are recorded: the part of `Primitive` that every call runs through.
 
-    A subclass gives `_settle`, `_sequence`, `_as_array` and `_keep`, for what is rare.
+    A subclass gives `_settle`, `_sequence`, `_foreign`, `_as_array` and `_keep`, for what is rare.
     """
 
     cdef public object function
@@ -303,6 +303,8 @@ cdef class Recorder:
                     parents.append(x)
             elif kind is list or kind is tuple:
                 values[i] = self._sequence(i, x)
+            elif not isinstance(x, (cnp.ndarray, generic)) and hasattr(kind, "__array__"):
+                values[i] = self._foreign(x)
         ans = PyObject_Call(self.function, tuple(values), <PyObject*>kwargs if kwargs else NULL)
         if not mode.records or not argnums:
             return close(ans, args, values)

@@ -104,6 +104,10 @@ class Primitive(Recorder):
             )
         return np.asarray(x) if self.elementwise else x
 
+    def _foreign(self, x: Any) -> Any:
+        # Derivatives would meet arithmetic that isn't NumPy's: PyTorch's, JAX's, pandas'.
+        return np.asarray(x) if self.builtin else x
+
     def _as_array(self, ans: Any) -> Any:
         if isinstance(ans, (tuple, list)):
             raise TypeError(

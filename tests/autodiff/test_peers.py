@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fastopt import nn
 from fastopt.autodiff import Tensor, gradients
 
 from .check import between, normal, positive
@@ -144,3 +145,41 @@ def test_torch_network():
     for g, p in zip(gradients(loss, ours), theirs, strict=True):
         assert g.dtype == np.float32
         np.testing.assert_allclose(g, p.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("torch", [False, True])
+def test_arrays_of_others_in_a_loss(torch):
+    """A batch and its labels needn't be NumPy's: gradients are what they are with NumPy's arrays.
+
+    PyTorch's tensors and NumPy's arrays are not multiplied with each other: an error, where the
+    tensor was met in the backward pass only.
+    """
+
+    class Batch:
+        """What NumPy's functions take as an array and NumPy's operators leave to itself."""
+
+        __array_priority__ = 1000.0
+
+        def __init__(self, values):
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None):
+            return self.values
+
+    values = normal(4, 3)
+    labels = (normal(4, 3, seed=1) > 0).astype(np.float64)
+    kind = pytest.importorskip("torch").tensor if torch else Batch
+    losses = [
+        lambda w, x, y: np.sum(w * x),
+        lambda w, x, y: np.sum((x - w) ** 2),
+        lambda w, x, y: np.sum(np.maximum(w, x)),
+        lambda w, x, y: np.sum(np.where(y, w, x)),
+        lambda w, x, y: np.sum(nn.sigmoid_cross_entropy_with_logits(labels=y, logits=w)),
+        lambda w, x, y: nn.mean_squared_error(labels=x, predictions=w),
+    ]
+    w = Tensor(normal(4, 3, seed=2))
+    for loss in losses:
+        (expected,) = gradients(loss(w, values, labels), w)
+        (found,) = gradients(loss(w, kind(values), kind(labels)), w)
+        assert type(found) is np.ndarray
+        np.testing.assert_array_equal(found, expected)
