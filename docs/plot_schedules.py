@@ -92,7 +92,7 @@ def draw(panels: dict[str, dict[str, Schedule]], path: Path) -> None:
 
     steps = range(0, STEPS + 1, 4)
     figure, axes = pyplot.subplots(
-        1, len(panels), figsize=(3.4 * len(panels), 2.6), sharey=True, squeeze=False
+        1, len(panels), figsize=(3.4 * len(panels), 3.1), sharey=True, squeeze=False
     )
     for axis, (title, curves) in zip(axes[0], panels.items(), strict=True):
         for label, schedule in curves.items():
@@ -100,7 +100,7 @@ def draw(panels: dict[str, dict[str, Schedule]], path: Path) -> None:
         axis.set_title(title, fontsize=9)
         axis.set_xlabel("step")
         axis.grid(linewidth=0.3)
-        axis.legend(fontsize=8, loc="best")
+        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25))  # hides no curve
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None, "Creator": None})
     pyplot.close(figure)
