@@ -199,7 +199,7 @@ def dtype_of(value: Any, name: str) -> np.dtype[Any]:
     try:
         return np.dtype(value)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a dtype, got {shown(value)} ({error})") from error
+        raise TypeError(f"{name} must be a NumPy dtype, got {shown(value)} ({error})") from error
 
 
 def shape_tuple(

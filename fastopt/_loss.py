@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastopt._arrays import shown
+from fastopt._pairs import how_to_make_one
 from fastopt._unscaling import scale_loss
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import AggregationMethod, Recording, Tensor, executing_eagerly
@@ -155,6 +156,7 @@ def require_variables(xs: list[Any]) -> None:
         if not isinstance(x, Variable | Tensor):
             raise UnsupportedTypeError(
                 f"var_list[{position}] must be a fastopt Variable or Tensor, got {shown(x)}"
+                f"{how_to_make_one(x)}"
             )
 
 
@@ -186,8 +188,17 @@ def _require_array(value: Any, name: str) -> None:
     if not isinstance(value, Differentiable | np.ndarray | np.generic):
         raise UnsupportedTypeError(
             f"{name} must be a function without arguments or a Tensor computed from variables, got"
-            f" {shown(value)}"
+            f" {shown(value)}{_of_pytorch(value)}"
         )
+
+
+def _of_pytorch(loss: Any) -> str:
+    if not hasattr(loss, "backward"):
+        return ""
+    return (
+        "; of PyTorch's tensors PyTorch computes the gradients: call loss.backward(), then"
+        " apply_gradients([(parameter.grad, variable), ...])"
+    )
 
 
 def _require_number(loss: Any, function: Callable[[], Any]) -> None:
@@ -202,7 +213,7 @@ def _require_number(loss: Any, function: Callable[[], Any]) -> None:
     try:
         array = np.asarray(loss)
     except (TypeError, ValueError, RuntimeError) as error:  # the last is of PyTorch's tensors
-        raise TypeError(text) from error
+        raise TypeError(text + _of_pytorch(loss)) from error
     if array.dtype.kind not in "iufb" and array.dtype.name != "bfloat16":
         raise TypeError(text)
 

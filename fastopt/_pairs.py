@@ -26,6 +26,9 @@ Array = np.ndarray[Any, Any]
 Gradient = Array | IndexedSlices
 Pair = tuple[Gradient, Variable]
 
+_COPIES = "plain copies (`.numpy()`, `float(v)`, `np.array(v)`)"
+_TO_TRAIN = "; variables to train are passed as var_list="
+
 
 def as_list(grads_and_vars: Any) -> list[Any]:
     """Read the argument of `apply_gradients` once."""
@@ -128,19 +131,23 @@ def no_gradients(variables: Sequence[Any], loss: Any = None) -> ValueError:
     names = [_name(v) for v in variables]
     text = f"No gradients provided for any variable: [{', '.join(names)}]."
     if not names:
-        return ValueError(f"{text} The loss {shown(loss)} read no trainable variables.")
+        return ValueError(
+            f"{text} The loss {shown(loss)} read no trainable variables, or the list is empty;"
+            f" {_COPIES} have no gradient."
+        )
     whole = [_name(v) for v in variables if isinstance(v, Variable) and v.dtype.kind in "iub"]
     if whole:
-        text += f" Integers have no gradient: {', '.join(whole)}."
+        text += f" Integers have no gradient: {', '.join(whole)}; give them dtype=np.float32."
     elif loss is None:
         text += (
             " Every gradient is None, which means that the loss doesn't depend on these variables,"
-            " or that what connects them was computed outside the loss."
+            " that what connects them was computed outside the loss, or, with PyTorch, that"
+            " backward() was not called."
         )
     else:
         text += (
-            f" The loss {shown(loss)} doesn't depend on them: it may read a copy made before"
-            " (`.numpy()`, `np.array(v)`), or the variables it reads are not in the list."
+            f" The loss {shown(loss)} doesn't depend on them: the variables it reads are not in the"
+            f" list, or it reads {_COPIES}, which have no gradient."
         )
     return ValueError(text)
 
@@ -149,15 +156,25 @@ def require_target(var: Any, gradient: Any, position: int) -> None:
     """Refuse what is neither a `Variable` nor a `Tensor`."""
     if isinstance(var, Variable | Tensor):
         return
-    hint = ""
     if isinstance(gradient, Variable):
         hint = "; a pair is (gradient, variable), in this order"
-    elif isinstance(var, np.ndarray):
-        hint = "; fo.Variable(array, copy=False) makes one of an array without copying it"
+    else:
+        hint = how_to_make_one(var)
     raise UnsupportedTypeError(
         f"grads_and_vars[{position}]: the variable must be a fastopt Variable, got"
         f" {shown(var)}{hint}"
     )
+
+
+def how_to_make_one(x: Any) -> str:
+    """Return the end of a message: how to make a variable of what is none."""
+    if isinstance(x, np.ndarray):
+        return "; fo.Variable(array, copy=False) makes one of an array without copying it"
+    if callable(getattr(x, "detach", None)):  # PyTorch's
+        return "; fo.Variable(tensor.detach(), copy=False) makes one of a tensor without copying it"
+    if isinstance(x, float | list):
+        return "; fo.Variable(value) makes one"
+    return ""
 
 
 def updatable(x: Any, optimizer_name: str) -> Variable:
@@ -236,10 +253,12 @@ def require_step(global_step: Any) -> None:
     if not isinstance(global_step, Variable):
         raise UnsupportedTypeError(
             f"global_step must be a fastopt Variable or None, got {shown(global_step)}"
+            + _TO_TRAIN * isinstance(global_step, list | tuple)
         )
     if global_step.shape:
         raise ValueError(
             f"global_step {global_step.name!r} must be a scalar, its shape is {global_step.shape}"
+            f"{_TO_TRAIN}"
         )
     if global_step.dtype.kind not in "iuf":
         raise ValueError(

@@ -59,12 +59,16 @@ class Operation(StepRecord):
         return tuple(v for ref in self._variables if (v := ref()) is not None)
 
     def __repr__(self) -> str:
-        n = len(self._variables)
-        parts = [f"<Operation {self.name!r} {self.type}: {n} variable{'s' * (n != 1)}"]
+        variables = _counted(len(self._variables), "variable")
+        parts = [f"<Operation {self.name!r} {self.type}: {variables}"]
         if self.dense_parameters:
-            parts.append(f"{self.dense_parameters} dense parameters")
+            parts.append(_counted(self.dense_parameters, "dense parameter"))
         if self.sparse_rows:
-            parts.append(f"{self.sparse_rows} sparse rows")
+            parts.append(_counted(self.sparse_rows, "sparse row"))
         if self.step is not None:
             parts.append(f"step {self.step}")
         return ", ".join(parts) + ">"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"

@@ -386,7 +386,7 @@ class Optimizer(SlotKeeper):
         >>> w = fo.Variable(np.zeros((4, 2)), name="w")
         >>> slices = fo.IndexedSlices(np.ones((2, 2)), [3, 3])
         >>> fo.GradientDescentOptimizer(0.5).apply_gradients([(slices, w)])
-        <Operation 'GradientDescent' GradientDescentOptimizer: 1 variable, 1 sparse rows>
+        <Operation 'GradientDescent' GradientDescentOptimizer: 1 variable, 1 sparse row>
         >>> w.numpy()[3]
         array([-1., -1.])
         """
@@ -651,9 +651,10 @@ class Optimizer(SlotKeeper):
         valid = self._valid_dtypes()
         for tensor in tensors:
             if tensor.dtype not in valid:
+                hint = "; give it dtype=np.float32" if tensor.dtype.kind in "iub" else ""
                 raise ValueError(
                     f"Invalid type {tensor.dtype} for {getattr(tensor, 'name', tensor)!r}, expected"
-                    f" one of: {', '.join(str(dtype) for dtype in valid)}"
+                    f" one of: {', '.join(str(dtype) for dtype in valid)}{hint}"
                 )
 
     def _label(self) -> str:

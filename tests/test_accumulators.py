@@ -481,5 +481,7 @@ def test_several_numbers_are_no_integer(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", ["spam", 3, [1], np.ones(2)])
 def test_what_is_no_dtype_is_named(bad: Any) -> None:
-    with pytest.raises(TypeError, match="ConditionalAccumulator: dtype must be a dtype, got "):
+    with pytest.raises(
+        TypeError, match="ConditionalAccumulator: dtype must be a NumPy dtype, got "
+    ):
         ConditionalAccumulator(bad)

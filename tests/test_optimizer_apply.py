@@ -99,7 +99,17 @@ def test_a_pair_the_wrong_way_round_gets_a_hint() -> None:
         sgd().apply_gradients([(v, np.ones(2))])
 
 
+def test_a_pytorch_parameter_in_the_place_of_a_variable_gets_a_hint() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"Parameter; fo.Variable\(tensor.detach\(\), copy=False\)"):
+        sgd().apply_gradients([(np.ones(2), torch.nn.Parameter(torch.ones(2)))])
+
+
 def test_an_array_in_the_place_of_a_variable_gets_a_hint() -> None:
+    with pytest.raises(
+        TypeError, match=r"got \[0.0\] of type list; fo.Variable\(value\) makes one"
+    ):
+        sgd().apply_gradients([(np.ones(1), [0.0])])
     with pytest.raises(AttributeError, match=r"must be a fastopt Variable.*copy=False"):
         sgd().apply_gradients([(np.ones(2), np.ones(2))])
     with pytest.raises(TypeError, match=r"grads_and_vars\[0\].* got None"):
@@ -217,7 +227,7 @@ def test_nothing_is_broadcast() -> None:
 def test_an_integer_variable_is_refused_by_name() -> None:
     v = fo.Variable(np.ones(2), name="v")
     n = fo.Variable(np.array([1, 2]), name="n")
-    with pytest.raises(ValueError, match="Invalid type int64 for 'n'.*float32"):
+    with pytest.raises(ValueError, match="Invalid type int64 for 'n'.*; give it dtype"):
         sgd().apply_gradients([(np.ones(2), v), (np.ones(2), n)])
     assert (v.numpy() == 1).all() and n.numpy().tolist() == [1, 2]
 
@@ -372,6 +382,8 @@ def test_what_cannot_count_steps_is_refused_before_anything_changes(bad: Any) ->
             optimizer.apply_gradients([(np.ones(2), v)], global_step=bad)
         with pytest.raises(TypeError, match="global_step must be a fastopt Variable"):
             optimizer.minimize(lambda: np.sum(v * v), bad)
+        with pytest.raises(TypeError, match="variables to train are passed as var_list="):
+            optimizer.minimize(lambda: np.sum(v * v), [v])
         assert state_of(optimizer, v) == before
         optimizer.apply_gradients([(np.ones(2), v)])
 
@@ -385,7 +397,7 @@ def test_a_counter_that_is_no_scalar_number_is_refused_by_name() -> None:
     optimizer = sgd()
     optimizer.apply_gradients([(np.ones(2), v)])
     for bad, text in (
-        (vector, r"'vector' must be a scalar, its shape is \(1,\)"),
+        (vector, r"'vector' must be a scalar, its shape is \(1,\); .* var_list="),
         (flag, "'flag' must be a number, its dtype is bool"),
         (fixed, "'fixed' cannot be advanced: its storage is read-only"),
     ):

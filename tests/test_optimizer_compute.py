@@ -234,6 +234,9 @@ def test_a_loss_of_pytorch_is_refused(v: Any) -> None:
     loss = torch.ones((), requires_grad=True)
     with pytest.raises(TypeError, match=r"must return a Tensor or a number, got tensor\("):
         OPT.compute_gradients(lambda: loss, [v])
+    for bad in (lambda: loss, loss):
+        with pytest.raises(TypeError, match=r"call loss.backward\(\), then apply_gradients"):
+            OPT.compute_gradients(bad, [v])
 
 
 def test_a_forgotten_return_gets_a_hint(v: Any) -> None:

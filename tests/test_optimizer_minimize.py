@@ -66,10 +66,10 @@ def test_no_gradient_at_all_names_variables_loss_and_cause(v: Any, gate: int) ->
     step = fo.Variable(np.int64(0), trainable=False)
     before = state_of(optimizer, v, step)
     with pytest.raises(
-        ValueError, match=r"No gradients provided for any variable: \['v'\].*constant_loss.*copy"
+        ValueError, match=r"No gradients provided for any variable: \['v'\].*constant_loss.*copies"
     ):
         optimizer.minimize(constant_loss, step, var_list=[v], gate_gradients=gate)
-    with pytest.raises(ValueError, match=r"No gradients provided for any variable: \[\]"):
+    with pytest.raises(ValueError, match=r"No gradients provided for any variable: \[\].*copies"):
         optimizer.minimize(constant_loss, step, gate_gradients=gate)
     assert state_of(optimizer, v, step) == before
 

@@ -298,5 +298,5 @@ def test_copy_is_a_flag(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", ["spam", 3])
 def test_what_is_no_dtype_is_named(bad: Any) -> None:
-    with pytest.raises(TypeError, match="dtype must be a dtype, got "):
+    with pytest.raises(TypeError, match="dtype must be a NumPy dtype, got "):
         Variable(np.ones(2), dtype=bad)

@@ -108,10 +108,14 @@ def _operator_of_scipy_sparse(x: Differentiable) -> bool:
     return False
 
 
+def _called(x: Differentiable) -> str:
+    return f"{type(x).__name__} {x.name!r}"
+
+
 def _in_place(symbol: str) -> Any:
     def refuse(self: Any, other: Any) -> NoReturn:
         raise TypeError(
-            f"{self!r} {symbol}= value is not recorded: write x = x {symbol} value for a new "
+            f"{_called(self)}: {symbol}= is not recorded: write x = x {symbol} value for a new "
             "tensor, or change a variable with assign, assign_add or assign_sub"
         )
 
@@ -224,8 +228,8 @@ class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
 
     def __setitem__(self, index: Any, value: Any) -> NoReturn:
         raise TypeError(
-            f"{self!r} does not support item assignment: build a new value (np.where, "
-            "np.concatenate), or change a variable with assign, assign_add or assign_sub"
+            f"{_called(self)} does not support item assignment: build a new value (np.where, "
+            "np.concatenate), or change a variable with assign, assign_add or scatter_update"
         )
 
     # ------------------------------------------------------------------ leaving the graph

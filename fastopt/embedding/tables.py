@@ -73,7 +73,10 @@ class Tables:
         first = self.tables[0]
         for p, t in enumerate(self.tables):
             if t.ndim == 0:
-                raise ValueError(f"{self.name_of(p)} must have an axis of rows, got a 0-d array")
+                raise ValueError(
+                    f"{self.name_of(p)} must have an axis of rows, got a 0-d array; the table is"
+                    " the first argument, the ids are the second"
+                )
             if t.shape[1:] != first.shape[1:]:
                 raise ValueError(
                     f"the tables of params must have rows of one shape: {self.name_of(p)} has "

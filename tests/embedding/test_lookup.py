@@ -233,7 +233,9 @@ def test_params_must_be_tables():
         embedding_lookup([], [0])
     with pytest.raises(TypeError, match="^params cannot be made an array of real numbers: <object"):
         embedding_lookup(object(), [0])
-    with pytest.raises(ValueError, match="params must have an axis of rows"):
+    with pytest.raises(
+        ValueError, match="params must have an axis of rows.*; the table is the first"
+    ):
         embedding_lookup(np.float64(1), [0])
     with pytest.raises(ValueError, match=r"params\[1\] has \(2,\), params\[0\] has \(3,\)"):
         embedding_lookup([np.zeros((2, 3)), np.zeros((2, 2))], [0])
