@@ -56,6 +56,10 @@ float32 masters), float32 and float64. Every hyperparameter may be a number, a c
 schedule; `optimizer.configure(var, ...)` gives single variables their own; `fo.decouple` adds
 decoupled weight decay to any rule that has none.
 
+In the formulas `w` is the variable, `g` its gradient, `t` the number of the step, counted from 1;
+`l1`, `l2` and `l21` are strengths of penalties; other names are slots or arguments, which `help` of
+the class explains.
+
 **Bytes** is what a parameter of float32 costs, its slots included; D is the number of columns of a
 table. **Sparse gradient** says which rows change; repeated rows are summed first unless it says
 otherwise.
@@ -119,9 +123,15 @@ def sparse(optimizer: KernelOptimizer) -> str:
 
 
 def formula(cls: type[KernelOptimizer]) -> str:
-    """Return the formulas of a docstring: its literal blocks before the parameters."""
+    """Return the formulas of a docstring, its literal blocks before the parameters.
+
+    Those of the base class if it has none.
+    """
     text = inspect.cleandoc(cls.__doc__ or "").partition("\nParameters\n")[0]
     blocks = re.findall(r"::\n\n((?:    .*\n|\n)+)", text + "\n")
+    base = cls.__mro__[1]
+    if not blocks and issubclass(base, KernelOptimizer):
+        return formula(base)
     return "\n\n".join(textwrap.dedent(block).strip("\n") for block in blocks)
 
 

@@ -75,12 +75,28 @@ def test_every_block_is_found(page: str) -> None:
     assert len(blocks(text)) == text.count("```python") > 0
 
 
-@pytest.mark.parametrize("page", [*PAGES, "examples/README.md"])
+def headings(page: Path) -> set[str]:
+    """Return what links within a page call its headings."""
+    lines = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        str(path.relative_to(ROOT))
+        for pattern in ("*.md", "docs/*.md", "examples/*.md")
+        for path in sorted(ROOT.glob(pattern))
+    ],
+)
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
-    for link in re.findall(r"\]\(([^)]+)\)", path.read_text()):
+    for link in re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8")):
         if not link.startswith("http"):
-            assert (path.parent / link.partition("#")[0]).exists(), link
+            file, _, heading = link.partition("#")
+            target = path.parent / file if file else path
+            assert target.exists(), link
+            assert not heading or heading in headings(target), link
 
 
 def test_the_page_of_public_names_is_that_of_the_code() -> None:

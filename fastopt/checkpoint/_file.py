@@ -52,7 +52,7 @@ def require_safetensors() -> Any:
         import safetensors.numpy
     except ImportError as error:
         raise ImportError(
-            "fastopt.checkpoint needs the safetensors library: pip install fastopt[checkpoint]"
+            "fastopt.checkpoint needs the safetensors library: pip install 'fastopt[checkpoint]'"
         ) from error
     return safetensors
 

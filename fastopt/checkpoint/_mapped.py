@@ -38,7 +38,7 @@ class Checkpoint(Mapping[str, Array]):
     Raises
     ------
     ImportError
-        Without the safetensors library (``pip install fastopt[checkpoint]``).
+        Without the safetensors library (``pip install "fastopt[checkpoint]"``).
     OSError
         If the file cannot be read.
     ValueError

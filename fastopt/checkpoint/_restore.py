@@ -47,7 +47,7 @@ def restore(
     Raises
     ------
     ImportError
-        Without the safetensors library (``pip install fastopt[checkpoint]``).
+        Without the safetensors library (``pip install "fastopt[checkpoint]"``).
     TypeError
         If something is not of the type its place is for.
     ValueError

@@ -80,7 +80,7 @@ def save(
     Raises
     ------
     ImportError
-        Without the safetensors library (``pip install fastopt[checkpoint]``).
+        Without the safetensors library (``pip install "fastopt[checkpoint]"``).
     TypeError
         If something is not of the type its place is for.
     ValueError

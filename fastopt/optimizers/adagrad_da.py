@@ -46,8 +46,9 @@ class _Counter:
 class AdagradDAOptimizer(KernelOptimizer):
     """Adagrad with dual averaging: sparse linear models from all gradients at once [1]_.
 
-    Let ``T`` be `global_step` as it is before the update, plus one. The update is::
+    The update is::
 
+        T = global_step + 1    as it is before the update
         G = G + g
         Q = Q + g**2
         w = -learning_rate * sign(G) * max(|G| - T * l1, 0) / (T * l2 * learning_rate + sqrt(Q))

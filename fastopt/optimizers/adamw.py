@@ -16,9 +16,9 @@ class AdamWOptimizer(AdamOptimizer):
 
         w = w - weight_decay * w                     or, with times_learning_rate,
         w = w - weight_decay * learning_rate * w
+        and then the update of AdamOptimizer
 
-    and then the update of `AdamOptimizer`, whose slots and powers it has. The averages know nothing
-    of the decay.
+    The slots and powers are those of `AdamOptimizer`. The averages know nothing of the decay.
 
     With a sparse gradient every row moves and decays, also rows that the gradient doesn't list.
     `listed_rows_only` lets only the listed rows decay, each once, as TensorFlow's contributed class

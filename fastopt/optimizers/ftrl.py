@@ -13,8 +13,9 @@ from fastopt.optimizers._kernel_optimizer import KernelOptimizer, Scalars, Slot
 class FtrlOptimizer(KernelOptimizer):
     """FTRL-Proximal: linear models with exact zeros, from sparse gradients [1]_.
 
-    With ``p(x) = x**-learning_rate_power``, which is a square root by default, the update is::
+    The update is::
 
+        p(x) = x**-learning_rate_power    by default sqrt(x)
         n = accum + g**2
         linear = linear + g + 2 * shrinkage * w - (p(n) - p(accum)) / learning_rate * w
         w = (sign(linear) * l1 - linear) / ((p(n) + beta) / learning_rate + 2 * l2)

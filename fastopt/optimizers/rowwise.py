@@ -25,7 +25,7 @@ class RowWiseAdagradOptimizer(KernelOptimizer):
 
     or, if weighted, in call ``t``, counted from 1::
 
-        a = a + sqrt(t + 1) * mean(g**2)
+        a = a + sqrt(t + 1) * mean(g**2)                                     weighted
         w = w - learning_rate * sqrt(t + 1) * g / (cbrt(a) + epsilon)
 
     The slot ``accumulator`` holds ``a``: one number a row, so a table of D columns needs D times

@@ -435,5 +435,5 @@ def test_without_the_library(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.count("pip install fastopt[checkpoint]") == 3
+    assert done.stdout.count("pip install 'fastopt[checkpoint]'") == 3
     assert not list(tmp_path.iterdir())
