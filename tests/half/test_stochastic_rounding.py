@@ -110,6 +110,25 @@ def test_same_bits_for_every_number_of_threads(record: Record, half: Any) -> Non
 
 
 @both()
+@pytest.mark.parametrize("sparse", [False, True])
+def test_wide_rows_decay_once(half: Any, sparse: bool) -> None:
+    """Of a row that is longer than a block a copy is made twice, for its sum and its update."""
+    rng = np.random.default_rng(7)
+    var = fo.Variable(rng.normal(size=(3, 5000)).astype(half), name="var")
+    twin = fo.Variable(_half.widen(var.numpy()), name="twin")
+    optimizer, other = (
+        fo.decouple(fo.RowWiseAdagradOptimizer(0.3), 0.25, listed_rows_only=True) for _ in range(2)
+    )
+    g: Any = rng.normal(size=(3, 5000)).astype(np.float32)
+    if sparse:
+        g = fo.IndexedSlices(g[:2], [2, 0])
+    fo.stochastic_rounding(optimizer).apply_gradients([(g, var)])
+    other.apply_gradients([(g, twin)])
+    key = key_of_call(0, 0) ^ key_of_variable(var)
+    assert (bits(var.numpy()) == bits(_half.narrow(twin.numpy(), half, key))).all()
+
+
+@both()
 @pytest.mark.parametrize("width", [1, 3, 7, 8])
 def test_rows_that_all_differ(half: Any, width: int) -> None:
     rng = np.random.default_rng(6)

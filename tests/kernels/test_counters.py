@@ -57,6 +57,12 @@ def test_a_counter_ends_where_the_next_number_is_another() -> None:
     assert can_count(np.array(-(2**63)))
 
 
+def test_unsigned_counters_go_on_where_signed_ones_end() -> None:
+    counter = np.array(2**63 - 1, np.uint64)
+    assert can_count(counter)
+    assert count(counter) == counter == 2**63
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4])
 def test_powers_are_the_arrays(n: int) -> None:
     rng = np.random.default_rng(n)

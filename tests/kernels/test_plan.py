@@ -403,6 +403,15 @@ def test_a_failed_bind_lets_go_of_what_it_took() -> None:
     assert sys.getrefcount(g) == count
 
 
+def test_a_failed_bind_counts_nothing() -> None:
+    keys = [Key() for _ in range(3)]
+    plan = Plan("gradient_descent", keys, [np.ones((3, 2), F32) for _ in keys], [()] * 3, Slices)
+    rows = Slices(np.ones((1, 2), F32), np.array([1]))
+    gradients = [np.ones((3, 2), F32), rows, np.ones(4, F32)]
+    assert not plan.bind(list(zip(gradients, keys, strict=True)))
+    assert plan.dense_parameters == plan.rows_touched == 0
+
+
 # ---------------------------------------------------------------------------- keys
 
 
@@ -420,6 +429,15 @@ def test_keys_are_held_weakly_and_memory_goes_with_them() -> None:
     assert memory() is None
     fresh = [Key() for _ in range(100)]  # one of them may have the address of the dead one
     assert not any(plan.bind([(gradient, each)]) for each in fresh)
+
+
+def test_memory_goes_with_the_key_after_a_step_too() -> None:
+    w = np.ones(3, F32)
+    memory = weakref.ref(w)
+    plan, key = plan_of(w)
+    step(plan, key, np.ones(3, F32))
+    del w, key
+    assert memory() is None
 
 
 def test_a_key_that_dies_while_bound_leaves_the_memory_until_release() -> None:

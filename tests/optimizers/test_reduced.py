@@ -161,6 +161,18 @@ def test_a_variable_without_weights_or_gradient_takes_a_plain_step(make: Any) ->
         np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("make", [OPTIMIZERS["rowwise"], OPTIMIZERS["partial"]])
+def test_rows_of_no_elements_have_no_mean(make: Any, sparse: bool) -> None:
+    var, optimizer = fo.Variable(np.zeros((3, 0))), make()
+    gradient: Any = np.zeros((3, 0))
+    for _ in range(2):
+        given = fo.IndexedSlices(gradient[:1], [1]) if sparse else gradient
+        optimizer.apply_gradients([(given, var)])
+    for name in optimizer.get_slot_names():
+        assert np.isfinite(optimizer.get_slot(var, name).numpy()).all()
+
+
 def test_a_large_variable_and_small_ones_in_one_call() -> None:
     """Sums of a variable are its own, wherever its elements are summed."""
     rng = np.random.default_rng(5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from typing import Any
 
@@ -46,6 +47,60 @@ def test_a_setting_is_the_hyperparameter_of_its_variable(record: Record) -> None
         assert var.numpy().tobytes() == other.numpy().tobytes()
     if record.cls is not fo.AdagradDAOptimizer:
         assert a.numpy().tobytes() != b.numpy().tobytes()
+
+
+ROWS = ([4, 0, 4], [1, 4, 1], [2, 0, 3])  # of three steps: some miss one or two
+
+
+@every_record()
+@every_dtype
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_hyperparameter_may_be_the_own_of_a_variable(
+    record: Record, dtype: Any, sparse: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    start = rng.normal(size=(5, 3)).astype(dtype)
+    defaults = inspect.signature(record.cls).parameters
+    for name, constraint in record.cls._constraints.items():
+        optimizer = record.make()
+        if not isinstance(constraint, Real) or constraint.fixed or name in optimizer._common:
+            continue
+        value = defaults[name].default
+        value = value / 2 if isinstance(value, float) and value else 0.125
+        optimizer.configure(b := fo.Variable(start), **{name: value})
+        a, *alone = (fo.Variable(start) for _ in range(3))
+        apart = [record.make(), record.make(**{name: value})]
+        for rows in ROWS:
+            gradients: list[Any] = [rng.normal(size=(5, 3)).astype(dtype) for _ in range(2)]
+            if sparse:
+                gradients = [fo.IndexedSlices(each[:3], rows) for each in gradients]
+            optimizer.apply_gradients(list(zip(gradients, (a, b), strict=True)))
+            for each, gradient, var in zip(apart, gradients, alone, strict=True):
+                each.apply_gradients([(gradient, var)])
+        for var, other in zip((a, b), alone, strict=True):
+            assert var.numpy().tobytes() == other.numpy().tobytes(), name
+
+
+@every_record()
+@pytest.mark.parametrize("sparse", [False, True])
+def test_each_variable_decays_at_its_own_rate(record: Record, sparse: bool) -> None:
+    rng = np.random.default_rng(3)
+    start = rng.normal(size=(5, 3))
+    rates = (0.125, 0.5)
+    together = record.make()
+    variables, alone = ([fo.Variable(start) for _ in rates] for _ in range(2))
+    for var, rate in zip(variables, rates, strict=True):
+        together.configure(var, weight_decay=rate)
+    apart = [decayed(record, rate) for rate in rates]
+    for rows in ROWS:
+        gradients: list[Any] = [rng.normal(size=(5, 3)) for _ in rates]
+        if sparse:
+            gradients = [fo.IndexedSlices(each[:3], rows) for each in gradients]
+        together.apply_gradients(list(zip(gradients, variables, strict=True)))
+        for each, gradient, var in zip(apart, gradients, alone, strict=True):
+            each.apply_gradients([(gradient, var)])
+    for var, other in zip(variables, alone, strict=True):
+        assert var.numpy().tobytes() == other.numpy().tobytes()
 
 
 @every_record()
