@@ -32,9 +32,7 @@ def main() -> float:
     optimizer = fo.AdagradOptimizer(lambda: 1.0 if int(step) < 400 else 0.1)
 
     def predict(rows: np.ndarray):
-        of_user = fo.embedding_lookup(user_table, users[rows])
-        of_item = fo.embedding_lookup(item_table, items[rows])
-        return mean + np.sum(of_user * of_item, axis=1)
+        return mean + fo.embedding_dot(user_table, users[rows], item_table, items[rows])
 
     def error(rows: np.ndarray):
         return np.sum((predict(rows) - ratings[rows]) ** 2)

@@ -53,9 +53,8 @@ def main() -> dict[str, list[str]]:
             labels[:, 0] = 1
 
             def loss(centers=batch[:, 0], candidates=candidates, labels=labels):
-                center = fo.embedding_lookup(vectors, centers)  # (n, width)
-                context = fo.embedding_lookup(contexts, candidates)  # (n, 1 + negatives, width)
-                logits = np.einsum("nd,nkd->nk", center, context)
+                # Inner products of each center and its candidates: (n, 1 + negatives).
+                logits = fo.embedding_dot(vectors, centers, contexts, candidates)
                 losses = fo.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
                 return np.sum(losses) / len(centers)
 
