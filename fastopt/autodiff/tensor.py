@@ -88,6 +88,7 @@ def _operator_of_scipy_sparse(x: Differentiable) -> bool:
 
     scipy.sparse has no protocol to ask ``x`` whether it brings an operator of its own
     (scipy/scipy#19599). It leaves the product to ``x`` only if that becomes a 0-d array of objects.
+    The products of pandas have no such way, and leave nothing to ``x``.
 
     Raises
     ------
@@ -95,9 +96,17 @@ def _operator_of_scipy_sparse(x: Differentiable) -> bool:
         If it was called for something else that would lose the history of `x`.
     """
     frame = sys._getframe(1).f_back
-    if frame is None or not str(frame.f_globals.get("__name__")).startswith("scipy.sparse."):
+    module = "" if frame is None else str(frame.f_globals.get("__name__"))
+    if frame is None or not module.startswith(("scipy.sparse.", "pandas.")):
         return False
     caller = frame.f_code.co_name
+    if module.startswith("pandas."):
+        if caller == "dot" and (x._node is not None or current().watches):
+            raise TypeError(
+                f"pandas would lose the history of {x.name!r}: write A.to_numpy() @ x for A @ x, "
+                "or np.asarray(x) if no gradient is wanted"
+            )
+        return False
     if caller == "_matmul_dispatch":
         return True
     if x._node is not None or "multiply" in caller:
@@ -159,6 +168,7 @@ class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
 
     __slots__ = ()
     __array_priority__ = 1000.0
+    __pandas_priority__ = 5000  # more than a DataFrame's: pandas leaves operators to these objects
     __hash__ = object.__hash__
 
     _node: Node | None = None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fastopt import nn
-from fastopt.autodiff import Tensor, gradients
+from fastopt.autodiff import Recording, Tensor, gradients
 
 from .check import between, normal, positive
 
@@ -145,6 +145,37 @@ def test_torch_network():
     for g, p in zip(gradients(loss, ours), theirs, strict=True):
         assert g.dtype == np.float32
         np.testing.assert_allclose(g, p.grad.numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_operators_of_pandas():
+    """pandas took the value of what stands on the right, and its gradient was lost in silence."""
+    pandas = pytest.importorskip("pandas")
+    values = normal(4, 3)
+    w, column = Tensor(normal(4, 3, seed=2)), Tensor(normal(4, seed=3))
+    frame, series = pandas.DataFrame(values), pandas.Series(values[:, 0])
+    for loss in (
+        lambda w, x: np.sum(x * w),
+        lambda w, x: np.sum(x - w),
+        lambda w, x: np.sum(np.multiply(x, w)),
+        lambda w, x: np.sum(x / w),
+    ):
+        for x, plain, y in ((frame, values, w), (series, values[:, 0], column)):
+            (expected,) = gradients(loss(y, plain), y)
+            (found,) = gradients(loss(y, x), y)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_products_of_pandas_are_refused_where_they_would_lose_a_gradient():
+    pandas = pytest.importorskip("pandas")
+    values = normal(4, 3)
+    frame, series = pandas.DataFrame(values), pandas.Series(values[0])
+    x = Tensor(normal(3, seed=1), name="x")
+    np.testing.assert_allclose(frame @ x, values @ np.asarray(x), rtol=1e-14)  # another BLAS call
+    for product in (lambda x: frame @ x, lambda x: series @ x, lambda x: frame.dot(x)):
+        with pytest.raises(TypeError, match=r"history of '.*': write A.to_numpy\(\) @ x"):
+            product(2.0 * x)
+        with Recording(), pytest.raises(TypeError, match="pandas would lose the history of 'x'"):
+            product(x)
 
 
 @pytest.mark.parametrize("torch", [False, True])
