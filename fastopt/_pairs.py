@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 Gradient = Array | IndexedSlices
 Pair = tuple[Gradient, Variable]
 
-_COPIES = "plain copies (`.numpy()`, `float(v)`, `np.array(v)`)"
+_COPIES = "plain copies (`.numpy()`, `float(v)`, `np.array(v)`, `x.dot(v)`)"
 _TO_TRAIN = "; variables to train are passed as var_list="
 
 
