@@ -183,6 +183,25 @@ def test_look_ups_of_few_waiting_rows_change_nothing() -> None:
     assert (ledger.last() == before).all() and table._storage.tobytes() == memory
 
 
+@pytest.mark.parametrize("width", [8, 1300])
+def test_waiting_rows_are_copied_as_if_made_up_for(width: int) -> None:
+    """Whatever they have missed: less than a window, one more, several; a buffer or more of it."""
+    table = fo.Variable(np.random.default_rng(3).normal(size=(24, width)), name="table")
+    optimizer = fo.AdamOptimizer(0.01, 0.9, 0.9)  # windows of four steps
+    rng = np.random.default_rng(4)
+    for row in range(24):
+        g = fo.IndexedSlices(rng.normal(size=(2, width)), [row, 23])
+        optimizer.apply_gradients([(g, table)])
+    ledger = table._ledger
+    assert ledger is not None
+    before = ledger.last()
+    up_to_date = np.full(20, 23)  # of which few wait, so that they are copied
+    copied = [table._read_rows(np.append(up_to_date, row))[-1] for row in range(24)]
+    assert (ledger.last() == before).all()
+    for row, expected in enumerate(table.numpy()):
+        assert far(copied[row], expected) <= 1e-14, row
+
+
 def test_looked_up_rows_are_those_that_a_full_read_finds() -> None:
     for betas in ((0.9, 0.999, 1e-8), (0.9, 0.95, 1e-8)):  # one window, and several
         table, *_ = trained(np.float32, 300, betas)
@@ -334,6 +353,22 @@ def test_other_hyperparameters_from_some_step_on() -> None:
         optimizer.apply_gradients([(slices, table)], global_step=step)
         dense.apply_gradients([(slices, other)])
     assert far(table.numpy(), other.numpy()) <= 1e-14
+
+
+def test_more_moments_from_some_step_on() -> None:
+    """The sums of many steps have room too where a step needs more of them than before."""
+    betas = {"beta2": 0.9999}  # six moments in float64, then ten
+    table, other = (fo.Variable(np.ones((2, 3))) for _ in range(2))
+    deferred, dense = (
+        fo.AdamOptimizer(0.01, 0.9, lambda: betas["beta2"], sparse_updates=how)
+        for how in ("deferred", "dense")
+    )
+    for t in range(300):
+        betas["beta2"] = 0.9999 if t < 3 else 0.999
+        g = fo.IndexedSlices(np.ones((1, 3)), [int(t % 100 == 0)])
+        deferred.apply_gradients([(g, table)])
+        dense.apply_gradients([(g, other)])
+    assert far(table.numpy(), other.numpy()) <= 1e-13
 
 
 def test_steps_without_a_gradient_for_the_variable_do_not_count() -> None:

@@ -132,7 +132,7 @@ def test_gradients_that_do_not_fit_change_nothing() -> None:
         Slices(v, np.array([True, False])),
         Slices(v, np.array([0.0, 2.0])),
         Slices(v, np.array([0, 1], np.uint64)),
-        Slices(v, np.array([0, 1], np.int16)),
+        Slices(v, np.zeros(8, np.int16)[:2]),  # eight bytes of them would be good indices
         Slices(v, i.astype(">i8")),
         Slices(v, np.array([0, 9, 3, 9])[::2]),
         Slices(v, [0, 3]),
@@ -374,6 +374,22 @@ def test_dense_and_sparse_by_turns() -> None:
         np.testing.assert_array_equal(array[399], -6)
 
 
+def test_all_dense_after_one_that_was_sparse() -> None:
+    """The tasks of several threads are cut anew also where nothing but that has changed."""
+    keys = [Key(), Key()]
+    arrays = [np.zeros((400, 200), F32) for _ in keys]
+    plan = Plan("gradient_descent", keys, arrays, [(), ()], Slices)
+    dense = np.ones((400, 200), F32)
+    rows = Slices(np.ones((1, 200), F32), np.array([399]))
+    with threads(3):
+        for second in (rows, dense):
+            assert plan.bind([(dense, keys[0]), (second, keys[1])])
+            plan.run((1.0,))
+            plan.release()
+    np.testing.assert_array_equal(arrays[0], -2)
+    np.testing.assert_array_equal(arrays[1][:399], -1)
+
+
 def test_gradients_are_held_while_bound_and_let_go_after() -> None:
     w = np.ones((3, 2), F32)
     plan, key = plan_of(w)
@@ -528,6 +544,23 @@ def test_gradients_whose_properties_use_the_plan() -> None:
     assert found == [False]
     plan.run((1.0,))
     np.testing.assert_array_equal(w, [[0, 0], [1, 1], [1, 1]])
+
+
+def test_a_list_that_a_property_cuts_off_binds_nothing() -> None:
+    class Cutting(Slices):
+        @property
+        def dense_shape(self) -> None:
+            del pairs[1:]
+
+        @dense_shape.setter
+        def dense_shape(self, value: Any) -> None: ...
+
+    keys = [Key(), Key()]
+    arrays = [np.ones((3, 2), F32) for _ in keys]
+    plan = Plan("gradient_descent", keys, arrays, [(), ()], Cutting)
+    rows = Cutting(np.ones((1, 2), F32), np.array([0]))
+    pairs: list[Any] = [(rows, keys[0]), (np.ones((3, 2), F32), keys[1])]
+    assert plan.bind(pairs) is False
 
 
 def test_an_error_in_a_property_leaves_the_plan_free() -> None:

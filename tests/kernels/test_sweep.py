@@ -160,7 +160,8 @@ def test_an_index_out_of_range_anywhere_binds_nothing(at: int, n_threads: int) -
         assert plan.bind(list(zip(found, keys, strict=True)))
 
 
-def test_indices_that_a_later_gradient_cuts_off() -> None:
+@pytest.mark.parametrize("length", [3, 4_001])
+def test_indices_whose_length_a_later_gradient_changes(length: int) -> None:
     """Properties of gradients run Python, while earlier gradients are bound."""
     ids = np.arange(4_000)
 
@@ -170,7 +171,7 @@ def test_indices_that_a_later_gradient_cuts_off() -> None:
         @property
         def dense_shape(self) -> None:  # type: ignore[override]
             if self.armed:
-                ids.resize(3, refcheck=False)
+                ids.resize(length, refcheck=False)
 
         @dense_shape.setter
         def dense_shape(self, value: Any) -> None:
