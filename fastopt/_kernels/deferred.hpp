@@ -38,6 +38,8 @@
 #include <unistd.h>
 #endif
 
+#include "fetch.h"
+#include "ids.hpp"
 #include "pool.hpp"
 #include "table.h"
 
@@ -289,11 +291,12 @@ class Deferred {
   // Whether many of these rows wait, as far as a few of them tell.
   bool many_wait(const void* ids, bool wide, std::int64_t n) const noexcept {
     if (!pending()) return false;
+    const Ids rows = ids_of(ids, wide);
     const std::int64_t step = n / kProbes + 1;
     std::int64_t waiting = 0, looked = 0;
     for (std::int64_t k = 0; k < n; k += step, ++looked) {
-      const std::int64_t row = id_at(ids, wide, k);
-      waiting += valid(row) && last_[row] < clock();
+      const std::int64_t row = rows.at(k);
+      waiting += rows.in_range(row) && last_[row] < clock();
     }
     return waiting * 8 > looked;
   }
@@ -302,34 +305,29 @@ class Deferred {
   static constexpr std::int64_t kProbes = 256;  // rows that tell for all of a look-up
   static constexpr std::int32_t kBusy = -1;  // in `last`: somebody is bringing the row up to date
 
-  static std::int64_t id_at(const void* ids, bool wide, std::int64_t k) noexcept {
-    // Read once: the array may change under us.
-    return wide ? *(static_cast<const volatile std::int64_t*>(ids) + k)
-                : *(static_cast<const volatile std::int32_t*>(ids) + k);
-  }
-  bool valid(std::int64_t row) const noexcept {
-    return static_cast<std::uint64_t>(row) < static_cast<std::uint64_t>(n_rows_);
+  Ids ids_of(const void* ids, bool wide) const noexcept {
+    return {ids, wide, static_cast<std::uint64_t>(n_rows_)};
   }
 
-  struct Ids {
+  struct LookUps {
     Deferred* self;
-    const void* ids;
-    bool wide;
+    Ids ids;
     std::int64_t n, chunk, ahead;
     char* out;
     std::atomic<bool> bad{false};
 
+    // The row of look-up k, or -1; those that come later are fetched.
     std::int64_t next(std::int64_t k) noexcept {
       if (k + 2 * ahead < n && self->last_ != nullptr) {
-        const std::int64_t later = id_at(ids, wide, k + 2 * ahead);
-        if (self->valid(later)) __builtin_prefetch(self->last_ + later);
+        const std::int64_t later = ids.at(k + 2 * ahead);
+        if (ids.in_range(later)) __builtin_prefetch(self->last_ + later);
       }
       if (k + ahead < n) {
-        const std::int64_t later = id_at(ids, wide, k + ahead);
-        if (self->valid(later)) self->prefetch(later);
+        const std::int64_t later = ids.at(k + ahead);
+        if (ids.in_range(later)) self->fetch_row(later);
       }
-      const std::int64_t row = id_at(ids, wide, k);
-      if (self->valid(row)) return row;
+      const std::int64_t row = ids.at(k);
+      if (ids.in_range(row)) return row;
       bad.store(true, std::memory_order_relaxed);
       return -1;
     }
@@ -337,15 +335,16 @@ class Deferred {
 
   bool for_ids(task_fn task, const void* ids, bool wide, std::int64_t n, char* out,
                parallel_fn parallel, int threads) noexcept {
-    Ids context{this, ids, wide, n, 0, row_size_ <= 64 ? 32 : row_size_ <= 256 ? 16 : 8, out};
-    context.chunk = std::max<std::int64_t>(64, kTask / std::max<std::int64_t>(1, width_));
-    parallel(task, &context, (n + context.chunk - 1) / context.chunk,
-             n * width_ < kAlone ? 1 : threads);
+    const std::int64_t width = std::max<std::int64_t>(1, width_);
+    const std::int64_t chunk = std::max<std::int64_t>(64, kTask / width);
+    const std::int64_t ahead = row_size_ <= 64 ? 32 : row_size_ <= 256 ? 16 : 8;
+    LookUps context{this, ids_of(ids, wide), n, chunk, ahead, out};
+    parallel(task, &context, (n + chunk - 1) / chunk, n * width_ < kAlone ? 1 : threads);
     return !context.bad.load(std::memory_order_relaxed);
   }
 
   static void gather_ids(void* context, std::ptrdiff_t task) noexcept {
-    Ids& c = *static_cast<Ids*>(context);
+    LookUps& c = *static_cast<LookUps*>(context);
     const std::int64_t hi = std::min(c.n, (task + 1) * c.chunk);
     for (std::int64_t k = task * c.chunk; k < hi; ++k) {
       const std::int64_t row = c.next(k);
@@ -353,7 +352,7 @@ class Deferred {
     }
   }
   static void settle_and_gather_ids(void* context, std::ptrdiff_t task) noexcept {
-    Ids& c = *static_cast<Ids*>(context);
+    LookUps& c = *static_cast<LookUps*>(context);
     Deferred& d = *c.self;
     const std::int64_t hi = std::min(c.n, (task + 1) * c.chunk);
     std::int64_t done = 0;
@@ -390,7 +389,7 @@ class Deferred {
     return false;
   }
   static void settle_ids(void* context, std::ptrdiff_t task) noexcept {
-    Ids& c = *static_cast<Ids*>(context);
+    LookUps& c = *static_cast<LookUps*>(context);
     Deferred& d = *c.self;
     const std::int64_t hi = std::min(c.n, (task + 1) * c.chunk);
     std::int64_t done = 0;
@@ -429,18 +428,12 @@ class Deferred {
   void slots_at(std::int64_t offset, void** slots) const noexcept {
     for (int s = 0; s < n_slots_; ++s) slots[s] = slots_[s] + offset;
   }
-  void prefetch(std::int64_t row) const noexcept {
+  // The row's slots too, if it waits.
+  void fetch_row(std::int64_t row) const noexcept {
     const std::int64_t at = row * row_size_;
-    prefetch(w_ + at);
+    fetch(w_ + at, row_size_);
     if (last_ == nullptr || __atomic_load_n(last_ + row, __ATOMIC_RELAXED) >= clock()) return;
-    for (int s = 0; s < n_slots_; ++s) prefetch(slots_[s] + at);
-  }
-  // All lines of a row, which may begin within one.
-  void prefetch(const char* p) const noexcept {
-    const char* const end = p + std::min<std::int64_t>(row_size_, 1024);
-    for (p -= reinterpret_cast<std::uintptr_t>(p) % 64; p < end; p += 64) {
-      __builtin_prefetch(p, 0, 2);
-    }
+    for (int s = 0; s < n_slots_; ++s) fetch(slots_[s] + at, row_size_);
   }
 
   void copy_stored(std::int64_t row, char* out) const noexcept {

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fetch.h"
+#include "ids.hpp"
 #include "pool.hpp"
 #include "rows.hpp"
 #include "table.h"
@@ -35,7 +37,7 @@ struct RowDots {
     for (std::int64_t i = t * d.chunk; i < hi; ++i) {
       if (i + ahead < hi) {
         const std::int64_t later = d.ids.at(i + ahead);
-        if (d.ids.in_range(later)) prefetch_row(d.first + later * size, size);
+        if (d.ids.in_range(later)) fetch_lines(d.first + later * size, size);
       }
       const std::int64_t row = d.ids.at(i);
       if (!d.ids.in_range(row)) {
@@ -45,7 +47,7 @@ struct RowDots {
       for (std::int64_t at = i * d.per_row; at < (i + 1) * d.per_row; ++at) {
         if (at + ahead < end) {
           const std::int64_t later = d.others.at(at + ahead);
-          if (d.others.in_range(later)) prefetch_row(d.second + later * size, size);
+          if (d.others.in_range(later)) fetch_lines(d.second + later * size, size);
         }
         const std::int64_t other = d.others.at(at);
         if (d.others.in_range(other))

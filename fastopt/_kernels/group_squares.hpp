@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "fetch.h"
 #include "pool.hpp"
 #include "rows.hpp"
 #include "table.h"
@@ -52,7 +53,7 @@ struct SquaresOfGroups {
     double total = 0;
     for (std::int64_t s = t * g.chunk; s < hi; ++s) {
       for (std::int64_t k = g.starts[s]; k < g.starts[s + 1] && k + ahead < end; ++k) {
-        prefetch_row(g.row(k + ahead), size);
+        fetch_lines(g.row(k + ahead), size);
       }
       total += g.group(s);
     }

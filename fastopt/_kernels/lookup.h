@@ -4,8 +4,7 @@
    in the order of its bag, and no product is contracted with a sum: the bits depend on no level and
    no block. The last block of a row may overlap the one before: it computes the same numbers again.
 
-   Row numbers are read once each and checked before they are used, since another thread may change
-   the array; a bad one is skipped, and the position of the first one is reported. */
+   A row number that is none is skipped, and the position of the first one is reported. */
 #pragma once
 
 #include <stddef.h>
@@ -16,23 +15,11 @@
 #include <immintrin.h>
 #endif
 
+#include "fetch.h"
+#include "ids.h"
 #include "table.h"
 
 #define FASTOPT_INLINE static inline __attribute__((always_inline))
-
-FASTOPT_INLINE int64_t id_at(const void* ids, int wide, int64_t k) {
-  return wide ? *((const volatile int64_t*)ids + k) : *((const volatile int32_t*)ids + k);
-}
-
-/* The cache lines of a row; of a long one the first ones, the processor guesses the rest. Where
-   rows don't begin at a cache line (`ragged`) they end in one more. */
-#define prefetch_lines(row, size, ragged, locality)                                       \
-  do {                                                                                    \
-    for (int64_t at_ = 0; at_ < (size) && at_ < 1024; at_ += 64) {                        \
-      __builtin_prefetch((row) + at_, 0, locality);                                       \
-    }                                                                                     \
-    if ((ragged) && (size) <= 1024) __builtin_prefetch((row) + (size) - 1, 0, locality);  \
-  } while (0)
 
 /* ---------------------------------------------------------------- single rows */
 
@@ -67,12 +54,11 @@ FASTOPT_INLINE int64_t gather_loop(const gather_job* g, int64_t lo, int64_t hi, 
       const int64_t later = id_at(g->ids, wide, k + ahead);
       if ((uint64_t)later < n_rows) {
         const char* row = table + later * row_size;
-        /* What is written around the first cache needn't be read through it: its misses in flight
-           are few. */
+        /* What is written around the first cache needn't be read through it. */
         if (stream) {
-          prefetch_lines(row, row_size, g->ragged, 2);
+          FASTOPT_FETCH_LINES(row, row_size, g->ragged, 2);
         } else {
-          prefetch_lines(row, row_size, g->ragged, 3);
+          FASTOPT_FETCH_LINES(row, row_size, g->ragged, 3);
         }
       }
     }

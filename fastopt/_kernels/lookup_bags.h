@@ -27,7 +27,7 @@ typedef FASTOPT_T FASTOPT_NAME(single) __attribute__((may_alias));
       if (column == 0 && k + ahead < n_ids) {                                                  \
         const int64_t later = id_at(g->ids, wide, k + ahead);                                  \
         if ((uint64_t)later < n_rows) {                                                        \
-          prefetch_lines((const char*)(table + later * width), bytes, g->ragged, 3);           \
+          FASTOPT_FETCH_LINES((const char*)(table + later * width), bytes, g->ragged, 3);      \
         }                                                                                      \
       }                                                                                        \
       const int64_t id = id_at(g->ids, wide, k);                                               \

@@ -13,6 +13,8 @@
 #include <immintrin.h>
 #endif
 
+#include "fetch.h"
+#include "ids.h"
 #include "lookup.h"
 #include "table.h"
 
@@ -70,9 +72,9 @@ FASTOPT_INLINE void floats_single(single_f32* out, const uint8_t* codes) { *out 
       if (column == 0 && k + ahead < n_ids) {                                                      \
         const int64_t later = id_at(g->ids, wide, k + ahead);                                      \
         if ((uint64_t)later < n_rows && stream) { /* as gather_loop does */                        \
-          prefetch_lines((const char*)(rows + later * row_size), row_size, 1, 2);                  \
+          FASTOPT_FETCH_LINES((const char*)(rows + later * row_size), row_size, 1, 2);             \
         } else if ((uint64_t)later < n_rows) {                                                     \
-          prefetch_lines((const char*)(rows + later * row_size), row_size, 1, 3);                  \
+          FASTOPT_FETCH_LINES((const char*)(rows + later * row_size), row_size, 1, 3);             \
         }                                                                                          \
       }                                                                                            \
       const int64_t id = id_at(g->ids, wide, k);                                                   \

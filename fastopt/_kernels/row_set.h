@@ -13,6 +13,7 @@
 #include <immintrin.h>
 #endif
 
+#include "ids.h"
 #include "lookup.h"
 #include "table.h"
 

@@ -4,12 +4,13 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
+#include "fetch.h"
 #include "grouping.hpp"
+#include "ids.hpp"
 #include "pool.hpp"
 #include "radix_sort.hpp"
 #include "table.h"
@@ -95,8 +96,8 @@ inline void copy_row(char* to, const char* from, std::int64_t size) noexcept {
   }
 }
 
-inline void prefetch_row(const char* row, std::int64_t size) noexcept {
-  for (std::int64_t at = 0; at < size && at < 1024; at += 64) __builtin_prefetch(row + at, 0, 2);
+inline void fetch_lines(const char* row, std::int64_t size) noexcept {
+  FASTOPT_FETCH_LINES(row, size, false, 2);
 }
 
 inline std::int64_t prefetch_distance(std::int64_t row_size) noexcept {
@@ -112,39 +113,6 @@ inline std::int64_t near_distance(std::int64_t row_size) noexcept {
 inline bool ragged(const void* table, std::int64_t row_size) noexcept {
   return reinterpret_cast<std::uintptr_t>(table) % 64 != 0 || row_size % 64 != 0;
 }
-
-// Row numbers of either width, read once each: the array may change under us.
-struct Ids {
-  const void* data;
-  bool wide;
-  std::uint64_t n_rows;
-
-  std::int64_t at(std::int64_t k) const noexcept {
-    return wide ? *(static_cast<const volatile std::int64_t*>(data) + k)
-                : *(static_cast<const volatile std::int32_t*>(data) + k);
-  }
-  bool in_range(std::int64_t row) const noexcept {
-    return static_cast<std::uint64_t>(row) < n_rows;
-  }
-};
-
-// Positions of what is wrong, the smallest of all tasks.
-class FirstBad {
- public:
-  void report(std::int64_t position) noexcept {
-    std::int64_t seen = first_.load(std::memory_order_relaxed);
-    while (position < seen &&
-           !first_.compare_exchange_weak(seen, position, std::memory_order_relaxed)) {
-    }
-  }
-  std::int64_t position() const noexcept {
-    const std::int64_t first = first_.load(std::memory_order_relaxed);
-    return first == INT64_MAX ? -1 : first;
-  }
-
- private:
-  std::atomic<std::int64_t> first_{INT64_MAX};
-};
 
 // Look-ups whose result is larger than this many bytes are written around the caches: it would
 // push out everything else, and each line would be read before it is written. Smaller ones are not,
@@ -237,7 +205,7 @@ struct SumWidenedBags {
     for (std::int64_t k = lo; k < hi; ++k) {
       if (k + job.ahead < job.n_ids) {
         const std::int64_t later = ids.at(k + job.ahead);
-        if (ids.in_range(later)) prefetch_row(table + later * row_size, row_size);
+        if (ids.in_range(later)) fetch_lines(table + later * row_size, row_size);
       }
       const std::int64_t row = ids.at(k);
       if (ids.in_range(row)) {
@@ -323,8 +291,8 @@ struct ScatterAdd {
     const Item<Word>* items = grouper.items<Word>(b);
     for (std::int64_t k = 0; k < n; ++k) {
       if (k + ahead < n) {
-        prefetch_row(table + static_cast<std::int64_t>(items[k + ahead].row) * size, size);
-        prefetch_row(values + static_cast<std::int64_t>(items[k + ahead].position) * size, size);
+        fetch_lines(table + static_cast<std::int64_t>(items[k + ahead].row) * size, size);
+        fetch_lines(values + static_cast<std::int64_t>(items[k + ahead].position) * size, size);
       }
       adder.add(table + static_cast<std::int64_t>(items[k].row) * size,
                 values + static_cast<std::int64_t>(items[k].position) * size);

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fetch.h"
+
 #define FASTOPT_MAX_WALK_SLOTS 8
 #define FASTOPT_MISSED 9 /* numbers that tell what a row has missed */
 /* Look-ups of a row that are summed up at once, while they are at hand. */
@@ -41,33 +43,7 @@ typedef struct {
   ptrdiff_t other_size[2];
 } row_walk;
 
-/* GCC takes a function that does nothing but prefetch for one without effect, and drops the calls
-   that it has not inlined by then. */
-#define FASTOPT_HAS_EFFECT __asm__ volatile("")
-
-/* All lines of a row, which may begin within one; of long rows only the first: then the processor
-   goes on by itself. Into the second cache: the first one has few places for misses under way. */
-static inline void fetch(const void* row, ptrdiff_t size) {
-  const char* const p = (const char*)row;
-  const char* const end = p + (size < 1024 ? size : 1024);
-  const char* line = p - (uintptr_t)p % 64;
-  for (; line < end; line += 64) __builtin_prefetch(line, 0, 2);
-  FASTOPT_HAS_EFFECT;
-}
-/* Into the first cache: for what is used soon. */
-static inline void fetch_soon(const void* row, ptrdiff_t size) {
-  const char* const p = (const char*)row;
-  const char* const end = p + (size < 1024 ? size : 1024);
-  const char* line = p - (uintptr_t)p % 64;
-  for (; line < end; line += 64) __builtin_prefetch(line, 0, 3);
-  FASTOPT_HAS_EFFECT;
-}
-/* Lines of an aligned row. */
-static inline void fetch_part(const void* row, ptrdiff_t at, ptrdiff_t size) {
-  const ptrdiff_t end = at < 1024 ? at + size : at;
-  for (; at < end; at += 64) __builtin_prefetch((const char*)row + at, 0, 2);
-  FASTOPT_HAS_EFFECT;
-}
+/* The rows of these. */
 static inline void fetch_others(const row_walk* u, int64_t row) {
   int k;
   for (k = 0; k < u->n_others; ++k) fetch(u->others[k] + row * u->other_size[k], u->other_size[k]);
