@@ -109,6 +109,14 @@ def test_times_rounds_once(dtype: Any, factor: float) -> None:
         np.testing.assert_array_equal(product, expected)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("beyond", "expected"), [(2.0**-40, 1 + 2.0**-10), (-(2.0**-40), 1.0)])
+def test_a_product_next_to_a_tie(sign: float, beyond: float, expected: float) -> None:
+    """In float32 it is the tie itself, between 1 and the next float16."""
+    (got,) = _lists.times([np.ones(20, np.float16)], sign * (1 + 2.0**-11 + beyond))
+    np.testing.assert_array_equal(got, sign * expected)
+
+
 @given(
     values=hnp.arrays(np.uint16, 64, elements=st.integers(0, 2**16 - 1)),
     factor=st.floats(allow_nan=False, allow_infinity=False),
