@@ -170,6 +170,15 @@ def test_shapes_at_the_border(record: Record, half: Any, shape: tuple[int, ...])
 
 
 @both()
+@pytest.mark.parametrize("n", [1, 2047, 2048, 2049, 4097])
+def test_sizes_around_a_block(half: Any, n: int) -> None:
+    """Weights of 16 bits are updated 2048 at a time, and what is left over then."""
+    var = fo.Variable(np.ones(n, half))
+    fo.GradientDescentOptimizer(0.5).apply_gradients([(np.ones(n, half), var)])
+    np.testing.assert_array_equal(var.numpy().astype(np.float32), 0.5)
+
+
+@both()
 def test_gradients_in_the_memory_of_the_weights(half: Any) -> None:
     """Whatever overlaps is copied first."""
     w = fo.Variable(np.linspace(0, 1, 8).astype(half), name="w")
