@@ -371,6 +371,17 @@ def test_more_moments_from_some_step_on() -> None:
     assert far(table.numpy(), other.numpy()) <= 1e-13
 
 
+def test_slots_after_about_1024_steps() -> None:
+    """Powers of the factors by which slots shrink are looked up digit by digit, 1024 of each."""
+    table, optimizer = fo.Variable(np.ones((4, 1))), fo.AdamOptimizer(0.01, beta1=0.0)
+    for t in range(1026):
+        g = fo.IndexedSlices(np.ones((1, 1)), [min(t, 3)])
+        optimizer.apply_gradients([(g, table)])
+    missed = np.array([1025, 1024, 1023])
+    found = slot(optimizer, table, "v").numpy()[:3, 0]
+    np.testing.assert_allclose(found, 0.001 * 0.999**missed, rtol=1e-12)
+
+
 def test_steps_without_a_gradient_for_the_variable_do_not_count() -> None:
     """None leaves a variable alone: nothing decays, only the powers advance."""
     results = []
