@@ -173,6 +173,15 @@ def test_rows_of_no_elements_have_no_mean(make: Any, sparse: bool) -> None:
         assert np.isfinite(optimizer.get_slot(var, name).numpy()).all()
 
 
+def test_rows_of_no_elements_beside_a_large_variable() -> None:
+    """Rows are shared out to threads by their size, which may be nothing."""
+    empty, large = fo.Variable(np.zeros((3, 0))), fo.Variable(np.ones((40_000, 2)))
+    pairs = [(np.zeros((3, 0)), empty), (np.ones((40_000, 2)), large)]
+    with fo.num_threads(2):
+        fo.RowWiseAdagradOptimizer(0.5, epsilon=0.0).apply_gradients(pairs)
+    np.testing.assert_array_equal(large.numpy(), 0.5)
+
+
 def test_a_large_variable_and_small_ones_in_one_call() -> None:
     """Sums of a variable are its own, wherever its elements are summed."""
     rng = np.random.default_rng(5)
