@@ -610,3 +610,20 @@ def test_the_dense_way_can_be_asked_for() -> None:
     assert far(table._storage, exact.w) <= 64 * np.finfo(np.float32).eps
     with pytest.raises(ValueError, match="sparse_updates must be one of 'deferred', 'dense'"):
         fo.AdamOptimizer(sparse_updates="lazy")
+
+
+@pytest.mark.parametrize("look", ["rows", "all"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.2, 0.9), (0.9, 0.5)])
+def test_an_infinite_weight_stays(betas: tuple[float, float], dtype: Any, look: str) -> None:
+    """A mask of minus infinity in a table: TensorFlow's numbers are infinite too."""
+    start = np.array([[1.0, 2.0], [-np.inf, np.inf], [3.0, -0.0]], dtype)
+    table = fo.Variable(start, name="table")
+    optimizer = fo.AdamOptimizer(0.1, *betas)
+    for row in (0, 0, 1, 0):
+        slices = fo.IndexedSlices(np.ones((1, 2), dtype), [row], start.shape)
+        optimizer.apply_gradients([(slices, table)])
+        found = table._read_rows(np.arange(3)) if look == "rows" else table.numpy()
+        np.testing.assert_array_equal(found[1:], start[1:])
+        assert np.signbit(found[2, 1])
+        assert np.isfinite(found[0]).all()
