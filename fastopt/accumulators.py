@@ -153,9 +153,9 @@ class Accumulator:
         with self._condition:
             if self._closed:
                 raise RuntimeError(f"accumulator {self._name!r} is closed")
+            self._require_fit(gradient)
             if step < self._step:
                 return False
-            self._require_fit(gradient)
             if self._sum is None:
                 self._sum = self._sum_kind()
             self._sum.add(gradient)
@@ -259,7 +259,7 @@ class ConditionalAccumulator(Accumulator):
         TypeError
             If it is no dense array of real numbers or its dtype is not cast.
         ValueError
-            If its shape is not that of the accumulator.
+            If its shape is not that of the accumulator, however old it is.
         RuntimeError
             If the accumulator is closed.
         """

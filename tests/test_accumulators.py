@@ -76,6 +76,19 @@ def test_stale_gradients_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
     assert acc.num_accumulated() == 1 and acc.apply_grad(3.0, local_step=5)
 
 
+def test_a_gradient_that_does_not_fit_is_an_error_however_old() -> None:
+    """As in TensorFlow; it would be one as soon as the worker is in time."""
+    dense = ConditionalAccumulator(np.float32, shape=(2, 1))
+    dense.set_global_step(5)
+    with pytest.raises(ValueError, match=r"\(3, 2\) does not fit shape \(2, 1\)"):
+        dense.apply_grad(np.ones((3, 2), np.float32), local_step=0)
+    slices = SparseConditionalAccumulator(np.float32, shape=(4, 1))
+    slices.set_global_step(5)
+    with pytest.raises(IndexError, match="5"):
+        slices.apply_grad([5], np.ones((1, 1), np.float32), local_step=0)
+    assert dense.num_accumulated() == slices.num_accumulated() == 0
+
+
 def test_gradients_are_copied_and_summed_wide() -> None:
     gradient = np.array([1.0, 2.0])
     acc = ConditionalAccumulator(np.float64, shape=(None,))
