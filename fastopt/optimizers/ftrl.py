@@ -29,7 +29,8 @@ class FtrlOptimizer(KernelOptimizer):
     initial value, also when the gradient is zero: a dense gradient of zero makes it 0. With a
     sparse gradient only the rows that it lists change; repeated rows are summed first. Where all of
     accumulator, gradient, beta and l2 are zero the weight is 0 (TensorFlow's sparse kernel has 0/0
-    there).
+    there). It is 0, too, where a gradient that was NaN has made ``linear`` NaN, as in TensorFlow's
+    dense kernel; its sparse one has NaN.
 
     Parameters
     ----------

@@ -538,6 +538,21 @@ def test_ftrl_from_zeros_is_a_simpler_rule(dtype: Any, sparse: bool, power: floa
     np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=tolerance)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_ftrl_of_gradients_that_are_no_numbers(sparse: bool) -> None:
+    """What TensorFlow's dense kernel gives. Its sparse one has NaN for each 0 here."""
+    var = fo.Variable(np.array([[1], [-2], [3]], np.float32))
+    ftrl = fo.FtrlOptimizer(0.5)
+    for gradient, weights, linear in (
+        ([np.nan, np.inf, 1.0], [0.0, np.nan, 1.6187345], [np.nan, np.inf, -3.3954859]),
+        ([1.0, 1.0, 1.0], [0.0, 0.0, 1.2737017], [np.nan, np.nan, -3.6915383]),
+    ):
+        g: Any = np.array(gradient, np.float32).reshape(3, 1)
+        ftrl.apply_gradients([(fo.IndexedSlices(g, [0, 1, 2], (3, 1)) if sparse else g, var)])
+        close(var, np.reshape(weights, (3, 1)))
+        close(ftrl.get_slot(var, "linear"), np.reshape(linear, (3, 1)))
+
+
 # ------------------------------------------------------------------ minimize a look-up
 
 
