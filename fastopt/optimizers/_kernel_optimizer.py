@@ -384,8 +384,8 @@ class KernelOptimizer(Optimizer):
                                 else:
                                     plan.run(scalars, batch.decay.rate(values))
                             except OverflowError:
-                                self._require_finite([var for _, var in pairs], values, scalars, {})
-                                raise
+                                # Nothing was changed. The long way says which number it was.
+                                return super()._apply(pairs, global_step, name)
                         raise_versions(pairs)
                         if self._counts_calls or not self._is_uniform:
                             self._count_call(values, batch.graph)
