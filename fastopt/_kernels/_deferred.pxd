@@ -7,7 +7,7 @@ from ._pool cimport parallel_fn
 from ._typedefs cimport run_table
 
 
-cdef extern from "deferred.hpp" namespace "fastopt" nogil:
+cdef extern from "decay.hpp" namespace "fastopt" nogil:
     cdef cppclass Decay:
         int moving
         int over
@@ -26,6 +26,8 @@ cdef extern from "deferred.hpp" namespace "fastopt" nogil:
 
     DecayPtr shared(Decay* decay) except +
 
+
+cdef extern from "deferred.hpp" namespace "fastopt" nogil:
     cdef cppclass Deferred:
         Deferred(
             char* w, char* half, int half_type, char** slots, int n_slots, int64_t n_rows,

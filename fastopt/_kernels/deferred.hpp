@@ -1,15 +1,10 @@
 // What untouched rows of a table have missed, and the making up for it.
 //
 // A rule such as Adam changes every row in every step, also those without a gradient, and so does
-// the decay of weights before a step of any rule. What that is is known beforehand: slots shrink by
-// constant factors, the weight moves by a series (_expansion.py) and shrinks too. So it is not done
-// in the step: a row remembers the step at which it was last up to date, and what it has missed is
-// made up for in one go when it is next updated or read.
-//
-// The clock counts the steps since all rows were up to date at once. For each of its steps there is
-// an entry: the moments of what comes after that step, and the product of the factors on the
-// weight. A step adds to the entries of the last `window` steps; older ones are complete. A row
-// that has missed more than a window makes up for it window by window.
+// the decay of weights before a step of any rule. What that is is known beforehand (decay.hpp). So
+// it is not done in the step: a row remembers the step at which it was last up to date, and what it
+// has missed is made up for in one go when it is next updated or read. The clock counts the steps
+// since all rows were up to date at once.
 //
 // Locks: steps and everything else that writes hold the mutex, look-ups hold it shared; but they
 // take it whole and write, if it is free and many of their rows wait: the step that follows finds
@@ -18,17 +13,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <shared_mutex>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -38,89 +29,13 @@
 #include <unistd.h>
 #endif
 
+#include "decay.hpp"
 #include "fetch.h"
 #include "ids.hpp"
 #include "pool.hpp"
 #include "table.h"
 
 namespace fastopt {
-
-// What a rule does to elements without a gradient, with the numbers that stay from step to step.
-struct Decay {
-  struct Shrinking {
-    int slot;
-    int scalar;         // its place among the scalars of a step
-    double value;       // what that was
-    double factor;      // of a step
-    std::vector<double> powers;  // factor**k for k = 0..1023, 1024 * k, 1024**2 * k
-  };
-  static constexpr int kDigits = 1024;
-
-  std::vector<Shrinking> shrinking;
-  const Shrinking* of_moving = nullptr;  // in there
-  const Shrinking* of_over = nullptr;    // or null, if that slot stays
-  int moving = -1, over = -1, root = 0;  // slots; -1: the weight does not move
-  int lr_scalar = -1, epsilon_scalar = -1;
-  double epsilon = 0, centre = 1;
-  std::int32_t window = 1, reach = 0;
-  int n_moments = 1, stride = 8;
-  std::vector<double> coefficients;  // (window, stride); 0 behind the moments
-
-  void add_shrinking(int slot, int scalar, double value, double factor) {
-    Shrinking s{slot, scalar, value, factor, std::vector<double>(3 * kDigits)};
-    for (int k = 0; k < kDigits; ++k) {
-      for (int digit = 0; digit < 3; ++digit) {
-        s.powers[digit * kDigits + k] = std::pow(factor, std::ldexp(k, 10 * digit));
-      }
-    }
-    shrinking.push_back(std::move(s));
-  }
-  void set_moments(std::int32_t window_, std::int32_t reach_, double centre_, int n_moments_,
-                   const double* values) {
-    window = window_;
-    reach = reach_;
-    centre = centre_;
-    n_moments = n_moments_;
-    stride = n_moments < 8 ? 8 : 16;
-    coefficients.assign(static_cast<std::size_t>(window) * stride, 0.0);
-    for (std::int32_t j = 0; j < window; ++j) {
-      std::copy_n(values + static_cast<std::size_t>(j) * n_moments, n_moments,
-                  &coefficients[static_cast<std::size_t>(j) * stride]);
-    }
-    for (const Shrinking& s : shrinking) {
-      if (s.slot == moving) of_moving = &s;
-      if (s.slot == over) of_over = &s;
-    }
-  }
-  static double power(const Shrinking& s, std::int32_t k) noexcept {
-    double result = s.powers[k % kDigits];
-    if (k >= kDigits) {
-      result *= s.powers[kDigits + k / kDigits % kDigits] *
-                s.powers[2 * kDigits + k / kDigits / kDigits];
-    }
-    return result;
-  }
-  bool fits(const double* scalars) const noexcept {
-    for (const Shrinking& s : shrinking) {
-      if (scalars[s.scalar] != s.value) return false;
-    }
-    return epsilon_scalar < 0 || scalars[epsilon_scalar] == epsilon;
-  }
-  bool same(const Decay& other) const noexcept {
-    if (epsilon != other.epsilon || shrinking.size() != other.shrinking.size()) return false;
-    for (std::size_t k = 0; k < shrinking.size(); ++k) {
-      if (shrinking[k].value != other.shrinking[k].value) return false;
-    }
-    return true;  // all else is the rule's, and a table has one rule
-  }
-  double lr(const double* scalars) const noexcept {
-    return lr_scalar < 0 ? 0.0 : scalars[lr_scalar];
-  }
-};
-
-// Several tables, and plans, may hold the same.
-using DecayPtr = std::shared_ptr<const Decay>;
-inline DecayPtr shared(Decay* decay) { return DecayPtr(decay); }
 
 class Deferred {
  public:
@@ -167,15 +82,11 @@ class Deferred {
   }
   Deferred(const Deferred&) = delete;
   Deferred& operator=(const Deferred&) = delete;
-  ~Deferred() {
-    std::free(last_);
-    std::free(entries_);
-    std::free(log_keep_);
-  }
+  ~Deferred() { std::free(last_); }
 
   std::int64_t n_rows() const noexcept { return n_rows_; }
   std::int64_t row_size() const noexcept { return row_size_; }
-  std::int32_t clock() const noexcept { return clock_.load(std::memory_order_relaxed); }
+  std::int32_t clock() const noexcept { return missed_.clock(); }
   bool pending() const noexcept { return clock() != 0; }
   // The step at which each row was last up to date; null before the first step.
   const std::int32_t* last() const noexcept { return last_; }
@@ -189,23 +100,15 @@ class Deferred {
   // part of all weights that decays in this step; that of the rows it touches is the caller's.
   bool begin(const DecayPtr& decay, double rate, parallel_fn parallel, int threads) noexcept {
     const std::int32_t t = clock();
-    if (t != 0 && (t >= limit_ || rate >= 1 || !decay->same(*decay_))) {
+    if (t != 0 && (t >= limit_ || rate >= 1 || !decay->same(missed_.decay()))) {
       settle_all(parallel, threads);
-    }
-    if (!pending()) {
-      if (decay_ == nullptr || decay_->stride != decay->stride) capacity_ = 0;
-      decay_ = decay;
-      decays_ = false;
     }
     if (last_ == nullptr) {
       last_ = static_cast<std::int32_t*>(std::calloc(n_rows_, sizeof(std::int32_t)));
       if (last_ == nullptr) return false;
       in_large_pages(last_, n_rows_ * sizeof(std::int32_t));
     }
-    if (!reserve(clock() + 2)) return false;
-    double* fresh = entry(clock());
-    std::fill_n(fresh, decay_->stride, 0.0);
-    fresh[decay_->stride - 1] = 1.0;
+    if (!missed_.begin(decay)) return false;
     mark_ = clock() + 1;
     return true;
   }
@@ -219,40 +122,18 @@ class Deferred {
   // The same, but where the walk's own loop can make up for it nothing is done yet: true, and what
   // has been missed as row_walk has it.
   bool touch_late(std::int64_t row, void* w, void* const* slots, double* numbers) noexcept {
-    const Decay& d = *decay_;
-    const std::int32_t t0 = last_[row], missed = clock() - t0;
-    if (missed <= 0 || missed > d.window || d.reach < 1 || d.n_moments > 4 ||
-        d.of_over == nullptr) {
+    if (!missed_.read_late(last_[row], numbers)) {
       touch(row, w, nullptr, slots);
       return false;
     }
     last_[row] = mark_;
-    read_entry(t0, numbers);
-    numbers[7] = Decay::power(*d.of_moving, missed);
-    numbers[8] = Decay::power(*d.of_over, missed);
     return true;
   }
 
   void abort() noexcept { mark_ = clock(); }
 
   void end(double lr, double rate, parallel_fn parallel, int threads) noexcept {
-    const Decay& d = *decay_;
-    const double keep = 1 - rate;
-    const std::int32_t t = mark_;
-    const int stride = d.stride;
-    const std::int32_t covered = std::min(d.window, t);
-    for (std::int32_t j = 1; j <= covered; ++j) {
-      double* e = entry(t - j);
-      const double* c = &d.coefficients[static_cast<std::size_t>(j - 1) * stride];
-      for (int i = 0; i < stride; ++i) e[i] = keep * e[i] + lr * c[i];
-    }
-    // Sums of logarithms, with what their roundings lose.
-    if (t == 1) lost_ = log_keep_[0] = 0;
-    const double term = (rate < 1 ? std::log1p(-rate) : 0.0) - lost_;
-    log_keep_[t] = log_keep_[t - 1] + term;
-    lost_ = (log_keep_[t] - log_keep_[t - 1]) - term;
-    decays_ = decays_ || rate != 0;
-    clock_.store(t, std::memory_order_relaxed);
+    missed_.end(lr, rate);
     // A factor that is not positive has no logarithm.
     if (at_once_ || rate >= 1) settle_all(parallel, threads);
   }
@@ -265,7 +146,7 @@ class Deferred {
     chunk_ = std::max<std::int64_t>(1, kTask / std::max<std::int64_t>(1, width_));
     parallel(settle_chunk, this, (n_rows_ + chunk_ - 1) / chunk_,
              n_rows_ * width_ < kAlone ? 1 : threads);
-    clock_.store(0, std::memory_order_relaxed);
+    missed_.forget();
     mark_ = 0;
   }
 
@@ -288,7 +169,9 @@ class Deferred {
               int threads) noexcept {
     return for_ids(gather_ids, ids, wide, n, static_cast<char*>(out), parallel, threads);
   }
-  // Whether many of these rows wait, as far as a few of them tell.
+  // Whether many of these rows wait, as far as a few tell. To bring them up to date pays for
+  // rows that come again, in this look-up or the next. How many are many hardly matters: of fewer
+  // than one in eight it takes as long as to copy them, but that keeps nobody else from looking.
   bool many_wait(const void* ids, bool wide, std::int64_t n) const noexcept {
     if (!pending()) return false;
     const Ids rows = ids_of(ids, wide);
@@ -298,11 +181,12 @@ class Deferred {
       const std::int64_t row = rows.at(k);
       waiting += rows.in_range(row) && last_[row] < clock();
     }
-    return waiting * 8 > looked;
+    return waiting * kFew > looked;
   }
 
  private:
   static constexpr std::int64_t kProbes = 256;  // rows that tell for all of a look-up
+  static constexpr std::int64_t kFew = 8;       // one in so many
   static constexpr std::int32_t kBusy = -1;  // in `last`: somebody is bringing the row up to date
 
   Ids ids_of(const void* ids, bool wide) const noexcept {
@@ -446,10 +330,10 @@ class Deferred {
     copy_stored(row, out);
     if (!pending() || last_[row] >= clock()) return;
     void* slots[FASTOPT_MAX_SLOTS];
-    const Decay& d = *decay_;
+    const Decay& d = missed_.decay();
     slots_at(offset, slots);
     if (d.reach <= d.window || clock() - last_[row] <= d.window) {
-      bring(last_[row], out, slots, width_, false);
+      missed_.bring(last_[row], out, slots, width_, false, type_, functions_);
       return;
     }
     // From window to window slots shrink: here copies of them.
@@ -461,57 +345,18 @@ class Deferred {
       slots[d.over] = buffers[1];
       std::memcpy(buffers[0], slots_[d.moving] + at, static_cast<std::size_t>(n * item_size_));
       std::memcpy(buffers[1], slots_[d.over] + at, static_cast<std::size_t>(n * item_size_));
-      bring(last_[row], out + column * item_size_, slots, n, true);
+      missed_.bring(last_[row], out + column * item_size_, slots, n, true, type_, functions_);
     }
   }
 
   // Brings a whole row to the clock. What somebody has written to its 16 bits counts.
   void bring_row(std::int32_t t0, void* w, void* half, void* const* slots) const noexcept {
     if (half != nullptr) functions_->refresh[half_type_](w, half, width_);
-    bring(t0, w, slots, width_, true);
+    missed_.bring(t0, w, slots, width_, true, type_, functions_);
     if (half != nullptr) functions_->narrow[half_type_](half, w, width_);
   }
   char* half_at(std::int64_t row) const noexcept {
     return half_ == nullptr ? nullptr : half_ + row * width_ * 2;
-  }
-
-  // Brings n elements that were up to date at step t0 to the clock. Without `shrinks` slots are
-  // left as they are: then there is no more than a window to make up for.
-  void bring(std::int32_t t0, void* w, void* const* slots, std::int64_t n,
-             bool shrinks) const noexcept {
-    const Decay& d = *decay_;
-    const std::int32_t all = clock() - t0;
-    std::int32_t missed = all;
-    if (d.moving >= 0) {
-      double h[3 + 16];
-      while (missed > 0 && all - missed < d.reach) {
-        const std::int32_t k = std::min(missed, d.window);
-        read_entry(t0, h);
-        void *moving = slots[d.moving], *over = slots[d.over];
-        if (shrinks && d.of_over != nullptr) {
-          functions_->make_up[d.root][type_](w, moving, over, h, d.n_moments,
-                                             Decay::power(*d.of_moving, k),
-                                             Decay::power(*d.of_over, k), n);
-        } else {
-          functions_->move[d.root][type_](w, moving, over, h, d.n_moments, n);
-          if (shrinks) functions_->shrink[type_](moving, Decay::power(*d.of_moving, k), n);
-        }
-        t0 += k;
-        missed -= k;
-      }
-    }
-    if (missed > 0 && decays_) {
-      const double keep = missed <= d.window ? entry(t0)[d.stride - 1]
-                                             : std::exp(log_keep_[clock()] - log_keep_[t0]);
-      functions_->shrink[type_](w, keep, n);
-    }
-    if (!shrinks) return;
-    for (const Decay::Shrinking& s : d.shrinking) {
-      const std::int32_t k = &s == d.of_moving || &s == d.of_over ? missed : all;
-      if (k != 0 && slots[s.slot] != nullptr) {
-        functions_->shrink[type_](slots[s.slot], Decay::power(s, k), n);
-      }
-    }
   }
 
   // Looked up at random, as the rows are: with fewer pages their places are known more often.
@@ -545,31 +390,6 @@ class Deferred {
 #endif
   }
 
-  // keep, epsilon, centre and moments of what came after step t
-  void read_entry(std::int32_t t, double* h) const noexcept {
-    const Decay& d = *decay_;
-    const double* e = entry(t);
-    h[0] = e[d.stride - 1];
-    h[1] = d.epsilon;
-    h[2] = d.centre;
-    std::copy_n(e, d.n_moments <= 4 ? 4 : d.n_moments, h + 3);  // zeros behind
-  }
-  double* entry(std::int32_t t) const noexcept {
-    return entries_ + static_cast<std::size_t>(t) * decay_->stride;
-  }
-  bool reserve(std::int32_t n) noexcept {
-    if (n <= capacity_) return true;
-    const std::size_t capacity = std::max<std::size_t>(256, static_cast<std::size_t>(n) * 2);
-    void* entries = std::realloc(entries_, capacity * decay_->stride * sizeof(double));
-    if (entries == nullptr) return false;
-    entries_ = static_cast<double*>(entries);
-    void* logs = std::realloc(log_keep_, capacity * sizeof(double));
-    if (logs == nullptr) return false;
-    log_keep_ = static_cast<double*>(logs);
-    capacity_ = static_cast<std::int64_t>(capacity);
-    return true;
-  }
-
   std::shared_mutex mutex_;
 #if defined(__unix__) || defined(__APPLE__)
   std::atomic<pid_t> pid_{getpid()};  // whose threads may hold it
@@ -586,17 +406,11 @@ class Deferred {
   const run_table* functions_;
   std::int32_t limit_;
 
-  std::atomic<std::int32_t> clock_{0};
+  MissedSteps missed_;
   std::int32_t mark_ = 0;         // what `last` of a row becomes when it is touched
   std::int32_t* last_ = nullptr;
-  double* entries_ = nullptr;
-  double* log_keep_ = nullptr;    // logarithms of the factors on the weight, summed up
-  double lost_ = 0;
-  bool decays_ = false;           // whether one of these factors is not 1
-  std::int64_t capacity_ = 0;     // of both
   std::int64_t chunk_ = 1;        // rows of a task
   std::atomic<std::int64_t> made_up_{0};
-  DecayPtr decay_;
 };
 
 }  // namespace fastopt

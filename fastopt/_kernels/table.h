@@ -126,7 +126,7 @@ typedef struct {
   void (*shrink[FASTOPT_N_TYPES])(void* out, double c, ptrdiff_t n);
   /* out = flush(out - rate * out) */
   void (*decay[FASTOPT_N_TYPES])(void* out, double rate, ptrdiff_t n);
-  /* what a weight has missed, see deferred.hpp: by root (0: sqrt, 1: identity) and type;
+  /* what a weight has missed, see decay.hpp: by root (0: sqrt, 1: identity) and type;
      h: keep, epsilon, centre, moments, of which there are at least four, or zeros behind them */
   void (*move[2][FASTOPT_N_TYPES])(void* w, void* moving, void* over, const double* h,
                                    int n_moments, ptrdiff_t n);
