@@ -16,32 +16,9 @@
    that it has not inlined by then. */
 #define FASTOPT_HAS_EFFECT __asm__ volatile("")
 
-/* A row that begins anywhere. */
-static inline void fetch(const void* row, ptrdiff_t size) {
-  const char* const p = (const char*)row;
-  const char* const end = p + (size < FASTOPT_FETCHED ? size : FASTOPT_FETCHED);
-  const char* line = p - (uintptr_t)p % FASTOPT_LINE;
-  for (; line < end; line += FASTOPT_LINE) __builtin_prefetch(line, 0, 2);
-  FASTOPT_HAS_EFFECT;
-}
-static inline void fetch_soon(const void* row, ptrdiff_t size) {
-  const char* const p = (const char*)row;
-  const char* const end = p + (size < FASTOPT_FETCHED ? size : FASTOPT_FETCHED);
-  const char* line = p - (uintptr_t)p % FASTOPT_LINE;
-  for (; line < end; line += FASTOPT_LINE) __builtin_prefetch(line, 0, 3);
-  FASTOPT_HAS_EFFECT;
-}
-
-/* Bytes [at, at + size) of a row that begins at a line. */
-static inline void fetch_part(const void* row, ptrdiff_t at, ptrdiff_t size) {
-  const ptrdiff_t end = at < FASTOPT_FETCHED ? at + size : at;
-  for (; at < end; at += FASTOPT_LINE) __builtin_prefetch((const char*)row + at, 0, 2);
-  FASTOPT_HAS_EFFECT;
-}
-
-/* The same, where the number of lines is to be the size's alone: it is foreseen then, or known when
-   compiled. Rows that don't begin at a line (`ragged`) may end in one more. The locality (2: second
-   cache, 3: first) has to be a constant for the compiler, so this is a macro. */
+/* How many lines it loops over is the size's alone: it is foreseen then, or known when compiled.
+   Rows that don't begin at a line (`ragged`) may end in one more. The locality (2: second cache, 3:
+   first) has to be a constant for the compiler, so this is a macro. */
 #define FASTOPT_FETCH_LINES(row, size, ragged, locality)                                \
   do {                                                                                  \
     for (int64_t at_ = 0; at_ < (size) && at_ < FASTOPT_FETCHED; at_ += FASTOPT_LINE) { \
@@ -51,3 +28,21 @@ static inline void fetch_part(const void* row, ptrdiff_t at, ptrdiff_t size) {
       __builtin_prefetch((row) + (size) - 1, 0, locality);                              \
     }                                                                                   \
   } while (0)
+
+/* A row that begins anywhere. */
+#define FASTOPT_FETCH(row, size, locality)                                                         \
+  do {                                                                                             \
+    const int ragged_ = ((uintptr_t)(row) | (uintptr_t)(size)) % FASTOPT_LINE != 0;                \
+    FASTOPT_FETCH_LINES((const char*)(row), size, ragged_, locality);                              \
+    FASTOPT_HAS_EFFECT;                                                                            \
+  } while (0)
+static inline void fetch(const void* row, ptrdiff_t size) { FASTOPT_FETCH(row, size, 2); }
+static inline void fetch_soon(const void* row, ptrdiff_t size) { FASTOPT_FETCH(row, size, 3); }
+
+/* Bytes [at, at + size) of a row that begins at a line. */
+static inline void fetch_part(const void* row, ptrdiff_t at, ptrdiff_t size) {
+  const ptrdiff_t end = at < FASTOPT_FETCHED ? at + size : at;
+  for (; at < end; at += FASTOPT_LINE) __builtin_prefetch((const char*)row + at, 0, 2);
+  FASTOPT_HAS_EFFECT;
+}
+

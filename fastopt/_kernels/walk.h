@@ -57,12 +57,27 @@ static inline void fetch_others(const row_walk* u, int64_t row) {
 #define FASTOPT_VECTOR_BYTES 16
 #endif
 
+/* Columns [i, i + 1, ... ) of all the look-ups in running sums in registers, by vectors of so many
+   bytes, as long as there are columns for one more. */
+#define FASTOPT_SUM_BY(suffix, type, bytes)                                                       \
+  for (; i + (ptrdiff_t)(bytes / sizeof(type)) <= width; i += bytes / sizeof(type)) {             \
+    vector##bytes##_##suffix a = *(const vector##bytes##_##suffix*)(start + i);                   \
+    for (k = first; k < n; ++k)                                                                   \
+      a += *(const vector##bytes##_##suffix*)(values + items[k].position * width + i);            \
+    *(vector##bytes##_##suffix*)(out + i) = a;                                                    \
+  }
+#define FASTOPT_DEFINE_VECTOR(suffix, type, bytes) \
+  typedef type vector##bytes##_##suffix            \
+      __attribute__((vector_size(bytes), aligned(sizeof(type)), may_alias));
+
 /* out = the values of look-ups 0, 1, ..., added from left to right, and to what stands there before
    if there is `more` than these. Running sums of some columns are in registers. Each column by
    itself: the width of a vector doesn't change its bits. */
 #define FASTOPT_DEFINE_SUM(suffix, type)                                                          \
   typedef type vector_##suffix                                                                    \
       __attribute__((vector_size(FASTOPT_VECTOR_BYTES), aligned(sizeof(type)), may_alias));       \
+  FASTOPT_DEFINE_VECTOR(suffix, type, 32)                                                         \
+  FASTOPT_DEFINE_VECTOR(suffix, type, 16)                                                         \
   static inline void sum_##suffix(type* out, const type* values, const look_up* items,            \
                                   ptrdiff_t n, ptrdiff_t width, int more) {                       \
     const ptrdiff_t lanes = FASTOPT_VECTOR_BYTES / sizeof(type), first = more ? 0 : 1;            \
@@ -92,6 +107,8 @@ static inline void fetch_others(const row_walk* u, int64_t row) {
         a += *(const vector_##suffix*)(values + items[k].position * width + i);                   \
       *(vector_##suffix*)(out + i) = a;                                                           \
     }                                                                                             \
+    FASTOPT_SUM_BY(suffix, type, 32)                                                              \
+    FASTOPT_SUM_BY(suffix, type, 16)                                                              \
     for (; i < width; ++i) {                                                                      \
       type a = start[i];                                                                          \
       for (k = first; k < n; ++k) a += values[items[k].position * width + i];                     \

@@ -28,7 +28,7 @@ from tests.kernels.support import (
 )
 
 # Around the widths of vectors, of short rows, of a buffer, and of what is fetched ahead.
-WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 15, 16, 17, 32, 33, 64, 100, 128, 130, 300)
+WIDTHS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 15, 16, 17, 27, 32, 33, 64, 100, 128, 130, 300)
 RATE = {"learning_rate": 0.1}
 WIDE = (2047, 2048, 2049, 4100)
 
