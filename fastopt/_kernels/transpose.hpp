@@ -278,11 +278,7 @@ struct Transpose {
         p.job.sum_singles(p.number, p.g, p.sums, std::min(p.n, p.job.n_rows), p.progress);
       } else {
         const Sum s{p.job, p.number, p.g, p.sums, p.width, p.progress};
-        std::int64_t column = s.template columns<128>(0);
-        column = s.template columns<64>(column);
-        column = s.template columns<32>(column);
-        column = s.template columns<16>(column);
-        s.template columns<sizeof(T)>(column);
+        s.all_columns();
       }
     }
   };
@@ -295,6 +291,38 @@ struct Transpose {
     std::int64_t width;
     const Progress& progress;
 
+    // All look-ups are gone through for as many columns at a time as there are registers for: what
+    // is left of a row goes at once, too, but for what doesn't fill a vector.
+    void all_columns() const noexcept {
+      std::int64_t column = columns<128>(0);
+      switch ((width - column) * static_cast<std::int64_t>(sizeof(T)) / 16) {
+        case 7:
+          column = columns<112>(column);
+          break;
+        case 6:
+          column = columns<96>(column);
+          break;
+        case 5:
+          column = columns<80>(column);
+          break;
+        case 4:
+          column = columns<64>(column);
+          break;
+        case 3:
+          column = columns<48>(column);
+          break;
+        case 2:
+          column = columns<32>(column);
+          break;
+        case 1:
+          column = columns<16>(column);
+          break;
+        default:
+          break;
+      }
+      if (sizeof(T) < 8) column = columns<8>(column);
+      columns<sizeof(T)>(column);
+    }
     // As many columns as are a multiple of so many bytes; returns the first one left.
     template <int kBytes>
     std::int64_t columns(std::int64_t column) const noexcept {
