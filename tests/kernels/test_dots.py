@@ -14,7 +14,9 @@ def tables(width, dtype, rows=50, others=70):
     )
 
 
-@pytest.mark.parametrize("width", [0, 1, 3, 4, 8, 12, 15, 16, 17, 27, 31, 32, 33, 48, 100, 128, 300])
+@pytest.mark.parametrize(
+    "width", [0, 1, 3, 4, 8, 12, 15, 16, 17, 27, 31, 32, 33, 48, 100, 128, 300]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("per_row", [1, 6])
 def test_against_numpy(width, dtype, per_row):
