@@ -383,9 +383,9 @@ class SparseUpdate {
     for (std::int64_t k = 0; k < n; ++k) marks_.unmark(items[k].row);
   }
 
-  // Whether no row is looked up twice, as in gradients that were summed by row before. Short rows
-  // are then updated as they are listed: to sort them would cost more than to find them. What has
-  // duplicates is found out early.
+  // Whether no row is looked up twice, as in gradients that were summed by row before: rows are then
+  // updated as they are listed. That they ascend is known since they were loaded. Of short rows it
+  // is found out if they don't, since to sort them would cost more; duplicates are found early.
   bool all_differ(const Table& table) noexcept {
     if (grouper_->ascends()) return true;
     if (!stages(table) || !marks_.reserve(table.n_rows)) return false;

@@ -83,37 +83,36 @@ def _defers(other: Any) -> bool:
     return getattr(type(other), "__array_ufunc__", 0) is None
 
 
-def _operator_of_scipy_sparse(x: Differentiable) -> bool:
+def _leaves_the_product(x: Differentiable) -> bool:
     """Say whether `__array__` was called by scipy.sparse to compute ``A @ x``.
 
     scipy.sparse has no protocol to ask ``x`` whether it brings an operator of its own
     (scipy/scipy#19599). It leaves the product to ``x`` only if that becomes a 0-d array of objects.
-    The products of pandas have no such way, and leave nothing to ``x``.
+    The products of pandas leave nothing to ``x``.
 
     Raises
     ------
     TypeError
-        If it was called for something else that would lose the history of `x`.
+        If either library called for something that would lose the history of `x`.
     """
     frame = sys._getframe(1).f_back
-    module = "" if frame is None else str(frame.f_globals.get("__name__"))
-    if frame is None or not module.startswith(("scipy.sparse.", "pandas.")):
+    if frame is None:
         return False
-    caller = frame.f_code.co_name
-    if module.startswith("pandas."):
-        if caller == "dot" and (x._node is not None or current().watches):
+    module, caller = str(frame.f_globals.get("__name__")), frame.f_code.co_name
+    if module.startswith("pandas.") and caller == "dot":
+        if x._node is not None or current().watches:
             raise TypeError(
                 f"pandas would lose the history of {x.name!r}: write A.to_numpy() @ x for A @ x, "
                 "or np.asarray(x) if no gradient is wanted"
             )
-        return False
-    if caller == "_matmul_dispatch":
-        return True
-    if x._node is not None or "multiply" in caller:
-        raise TypeError(
-            f"scipy.sparse would lose the history of {x.name!r}: of its operations only A @ x is "
-            "recorded; use np.asarray(x) if no gradient is wanted"
-        )
+    elif module.startswith("scipy.sparse."):
+        if caller == "_matmul_dispatch":
+            return True
+        if x._node is not None or "multiply" in caller:
+            raise TypeError(
+                f"scipy.sparse would lose the history of {x.name!r}: of its operations only A @ x "
+                "is recorded; use np.asarray(x) if no gradient is wanted"
+            )
     return False
 
 
@@ -245,7 +244,7 @@ class Differentiable(ArrayMethods, NDArrayOperatorsMixin):
     # ------------------------------------------------------------------ leaving the graph
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        if _operator_of_scipy_sparse(self):
+        if _leaves_the_product(self):
             return np.empty((), object)
         value = np.asarray(self._read())
         if copy:
