@@ -383,9 +383,10 @@ class SparseUpdate {
     for (std::int64_t k = 0; k < n; ++k) marks_.unmark(items[k].row);
   }
 
-  // Whether no row is looked up twice, as in gradients that were summed by row before: rows are then
-  // updated as they are listed. That they ascend is known since they were loaded. Of short rows it
-  // is found out if they don't, since to sort them would cost more; duplicates are found early.
+  // Whether no row is looked up twice, as in gradients that were summed by row before: rows are
+  // then updated as they are listed. That they ascend is known since they were loaded. Of short
+  // rows it is found out if they don't, since to sort them would cost more; duplicates are found
+  // early.
   bool all_differ(const Table& table) noexcept {
     if (grouper_->ascends()) return true;
     if (!stages(table) || !marks_.reserve(table.n_rows)) return false;

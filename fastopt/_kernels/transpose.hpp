@@ -291,37 +291,21 @@ struct Transpose {
     std::int64_t width;
     const Progress& progress;
 
-    // All look-ups are gone through for as many columns at a time as there are registers for: what
-    // is left of a row goes at once, too, but for what doesn't fill a vector.
+    // All look-ups are gone through for as many columns at a time as there are registers for; the
+    // rest of a row goes at once, too, but for what doesn't fill a vector.
     void all_columns() const noexcept {
-      std::int64_t column = columns<128>(0);
-      switch ((width - column) * static_cast<std::int64_t>(sizeof(T)) / 16) {
-        case 7:
-          column = columns<112>(column);
-          break;
-        case 6:
-          column = columns<96>(column);
-          break;
-        case 5:
-          column = columns<80>(column);
-          break;
-        case 4:
-          column = columns<64>(column);
-          break;
-        case 3:
-          column = columns<48>(column);
-          break;
-        case 2:
-          column = columns<32>(column);
-          break;
-        case 1:
-          column = columns<16>(column);
-          break;
-        default:
-          break;
-      }
+      std::int64_t column = columns_of_rest<112>(columns<128>(0));
       if (sizeof(T) < 8) column = columns<8>(column);
       columns<sizeof(T)>(column);
+    }
+    // As many whole vectors as are left, of no more than so many bytes.
+    template <int kBytes>
+    std::int64_t columns_of_rest(std::int64_t column) const noexcept {
+      if constexpr (kBytes > 16) {
+        const std::int64_t left = (width - column) * static_cast<std::int64_t>(sizeof(T));
+        if (left < kBytes) return columns_of_rest<kBytes - 16>(column);
+      }
+      return columns<kBytes>(column);
     }
     // As many columns as are a multiple of so many bytes; returns the first one left.
     template <int kBytes>
