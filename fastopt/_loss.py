@@ -14,6 +14,7 @@ from fastopt._unscaling import scale_loss
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import AggregationMethod, Recording, Tensor, executing_eagerly
 from fastopt.autodiff.tensor import Differentiable
+from fastopt.conversion import is_torch_tensor
 from fastopt.distribute.strategy import loss_factor
 from fastopt.graph import trainable_variables
 from fastopt.variable import Variable
@@ -193,7 +194,7 @@ def _require_array(value: Any, name: str) -> None:
 
 
 def _of_pytorch(loss: Any) -> str:
-    if not hasattr(loss, "backward"):
+    if not is_torch_tensor(loss):
         return ""
     return (
         "; of PyTorch's tensors PyTorch computes the gradients: call loss.backward(), then"

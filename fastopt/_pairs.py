@@ -18,7 +18,7 @@ from fastopt._kernels._counters import can_count
 from fastopt._validate import UnsupportedTypeError
 from fastopt.autodiff import Tensor
 from fastopt.constraints import acts_on_rows
-from fastopt.conversion import as_gradient
+from fastopt.conversion import as_gradient, is_torch_tensor
 from fastopt.indexed_slices import IndexedSlices, values_of, with_values
 from fastopt.variable import Variable
 
@@ -170,7 +170,7 @@ def how_to_make_one(x: Any) -> str:
     """Return the end of a message: how to make a variable of what is none."""
     if isinstance(x, np.ndarray):
         return "; fo.Variable(array, copy=False) makes one of an array without copying it"
-    if callable(getattr(x, "detach", None)):  # PyTorch's
+    if is_torch_tensor(x):
         return "; fo.Variable(tensor.detach(), copy=False) makes one of a tensor without copying it"
     if isinstance(x, float | list):
         return "; fo.Variable(value) makes one"
