@@ -45,4 +45,3 @@ static inline void fetch_part(const void* row, ptrdiff_t at, ptrdiff_t size) {
   for (; at < end; at += FASTOPT_LINE) __builtin_prefetch((const char*)row + at, 0, 2);
   FASTOPT_HAS_EFFECT;
 }
-

@@ -14,6 +14,18 @@
 
 namespace fastopt {
 
+// Sets the bits of n rows, row(k) that of look-up k, in words that are all off; returns how many
+// are on then.
+template <class Row>
+std::int64_t count_by_bits(std::uint64_t* words, std::int64_t n_words, std::int64_t n, Row row,
+                           const run_table* functions) noexcept {
+  for (std::int64_t k = 0; k < n; ++k) {
+    const std::uint64_t r = row(k);
+    words[r >> 6] |= std::uint64_t{1} << (r & 63);
+  }
+  return functions->merge_marks(words, 0, 0, 0, n_words);
+}
+
 class Marks {
  public:
   // False: no memory.
@@ -37,19 +49,19 @@ class Marks {
     byte = static_cast<std::uint8_t>(byte | bit);
     return fresh;
   }
-  // Marks the rows, none of which is marked before; returns how many different ones they are. Where
-  // these are not far fewer than the table's, bits are counted in the end.
+  // How many different rows there are, none of which is marked; nor are they then. Where they are
+  // not far fewer than the table's, bits are counted. 0 without memory.
   template <class Word>
-  std::int64_t mark_all(const Word* rows, std::int64_t n,
-                        const run_table* functions) const noexcept {
-    std::int64_t n_fresh = 0;
-    if (!exist() || !are_many(n)) {
-      for (std::int64_t k = 0; k < n; ++k) n_fresh += mark(rows[k]);
-      return n_fresh;
+  std::int64_t count(const Word* rows, std::int64_t n, const run_table* functions) const noexcept {
+    std::int64_t n_different = 0;
+    if (exist() && are_many(n)) {
+      const auto row = [rows](std::int64_t k) noexcept -> std::uint64_t { return rows[k]; };
+      n_different = count_by_bits(words_.get(), n_words_, n, row, functions);
+    } else {
+      for (std::int64_t k = 0; k < n; ++k) n_different += mark(rows[k]);
     }
-    std::uint64_t* const words = words_.get();
-    for (std::int64_t k = 0; k < n; ++k) bytes()[rows[k] >> 3] |= 1u << (rows[k] & 7);
-    return functions->merge_marks(words, 0, 0, 0, n_words_);
+    unmark_all(rows, n);
+    return n_different;
   }
   // The row, and those that share its byte.
   void unmark(std::uint64_t row) const noexcept {

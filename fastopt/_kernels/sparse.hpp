@@ -240,14 +240,13 @@ class SparseUpdate {
   void walk_in_order() noexcept {
     const Word* rows = grouper_->rows<Word>();
     const std::int64_t n = grouper_->size();
-    n_unique_ = marks_.mark_all(rows, n, functions_);
-    marks_.unmark_all(rows, n);
+    n_unique_ = marks_.count(rows, n, functions_);
     counted_ = marks_.exist();
-    walk_in_order<Word>(0, n);
+    update_in_order<Word>(0, n);
     if (rate_ != 0) marks_.unmark_all(rows, n);
   }
   template <class Word>
-  void walk_in_order(std::int64_t first, std::int64_t n) const noexcept {
+  void update_in_order(std::int64_t first, std::int64_t n) const noexcept {
     const Word* rows = grouper_->rows<Word>() + first;
     if (sizeof(Word) == sizeof(std::uint32_t) && !table_->has_copies()) {
       row_walk walk = walk_;
@@ -367,11 +366,10 @@ class SparseUpdate {
     if (n_words <= std::min(kNarrow, n)) {
       std::uint64_t bits[kNarrow];
       std::fill_n(bits, n_words, 0);
-      for (std::int64_t k = 0; k < n; ++k) {
-        const std::uint64_t row = items[k].row - static_cast<std::uint64_t>(bucket.first_row);
-        bits[row >> 6] |= std::uint64_t{1} << (row & 63);
-      }
-      return functions_->merge_marks(bits, 0, 0, 0, n_words);
+      const auto row = [items, &bucket](std::int64_t k) noexcept -> std::uint64_t {
+        return items[k].row - static_cast<std::uint64_t>(bucket.first_row);
+      };
+      return count_by_bits(bits, n_words, n, row, functions_);
     }
     std::int64_t n_unique = 0;
     for (std::int64_t k = 0; k < n; ++k) n_unique += marks_.mark(items[k].row);
@@ -406,7 +404,7 @@ class SparseUpdate {
     const std::int64_t first = t * kListed, n = std::min(kListed, grouper_->size() - first);
     const Word* rows = grouper_->rows<Word>();
     if (table_->rule->sequential) {
-      walk_in_order<Word>(first, n);
+      update_in_order<Word>(first, n);
     } else if (table_->width == 1 && stages(*table_) && table_->deferred == nullptr &&
                table_->half == nullptr) {
       short_rows().update_singles(rows, first, n);

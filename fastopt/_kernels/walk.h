@@ -57,14 +57,14 @@ static inline void fetch_others(const row_walk* u, int64_t row) {
 #define FASTOPT_VECTOR_BYTES 16
 #endif
 
-/* Columns [i, i + 1, ... ) of all the look-ups in running sums in registers, by vectors of so many
-   bytes, as long as there are columns for one more. */
-#define FASTOPT_SUM_BY(suffix, type, bytes)                                                       \
-  for (; i + (ptrdiff_t)(bytes / sizeof(type)) <= width; i += bytes / sizeof(type)) {             \
-    vector##bytes##_##suffix a = *(const vector##bytes##_##suffix*)(start + i);                   \
-    for (k = first; k < n; ++k)                                                                   \
-      a += *(const vector##bytes##_##suffix*)(values + items[k].position * width + i);            \
-    *(vector##bytes##_##suffix*)(out + i) = a;                                                    \
+/* Columns i, i + 1, ... of all the look-ups in running sums in registers, by vectors of a type, as
+   long as there are columns for one more. */
+#define FASTOPT_SUM_BY(type, vector)                                                              \
+  for (; i + (ptrdiff_t)(sizeof(vector) / sizeof(type)) <= width;                                 \
+       i += sizeof(vector) / sizeof(type)) {                                                      \
+    vector a = *(const vector*)(start + i);                                                       \
+    for (k = first; k < n; ++k) a += *(const vector*)(values + items[k].position * width + i);    \
+    *(vector*)(out + i) = a;                                                                      \
   }
 #define FASTOPT_DEFINE_VECTOR(suffix, type, bytes) \
   typedef type vector##bytes##_##suffix            \
@@ -101,14 +101,9 @@ static inline void fetch_others(const row_walk* u, int64_t row) {
       ((vector_##suffix*)(out + i))[2] = c;                                                       \
       ((vector_##suffix*)(out + i))[3] = d;                                                       \
     }                                                                                             \
-    for (; i + lanes <= width; i += lanes) {                                                      \
-      vector_##suffix a = *(const vector_##suffix*)(start + i);                                   \
-      for (k = first; k < n; ++k)                                                                 \
-        a += *(const vector_##suffix*)(values + items[k].position * width + i);                   \
-      *(vector_##suffix*)(out + i) = a;                                                           \
-    }                                                                                             \
-    FASTOPT_SUM_BY(suffix, type, 32)                                                              \
-    FASTOPT_SUM_BY(suffix, type, 16)                                                              \
+    FASTOPT_SUM_BY(type, vector_##suffix)                                                         \
+    FASTOPT_SUM_BY(type, vector32_##suffix)                                                       \
+    FASTOPT_SUM_BY(type, vector16_##suffix)                                                       \
     for (; i < width; ++i) {                                                                      \
       type a = start[i];                                                                          \
       for (k = first; k < n; ++k) a += values[items[k].position * width + i];                     \
